@@ -1,0 +1,46 @@
+//! A validated request: what every wire format converts to.
+
+use serde_json::{Map, Value};
+
+use crate::{Message, RequestId, Sampling, TokenId, Tool};
+
+/// What the model is given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// A conversation, to be rendered by the model's chat template.
+    Chat {
+        messages: Vec<Message>,
+        tools: Vec<Tool>,
+        /// Ends the prompt with the opening of an assistant turn.
+        add_generation_prompt: bool,
+        /// Further template variables, such as `enable_thinking`.
+        template_kwargs: Map<String, Value>,
+    },
+    /// Raw text; special tokens in it are parsed.
+    Text(String),
+    /// Token ids, used as they are.
+    Tokens(Vec<TokenId>),
+}
+
+/// A request that passed validation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    pub id: RequestId,
+    pub model: String,
+    /// One prompt for a chat; one or more for completions.
+    pub inputs: Vec<Input>,
+    /// Choices per prompt; choice `prompt * n + k`.
+    pub n: usize,
+    pub sampling: Sampling,
+    /// Strings that end the answer; none is empty.
+    pub stop: Vec<String>,
+    /// Completions only: the answer begins with the prompt.
+    pub echo: bool,
+    pub stream: bool,
+    /// Streams end with a usage chunk.
+    pub include_usage: bool,
+    /// The answer carries the request's own account.
+    pub include_lifecycle: bool,
+    /// Top-level keys that nothing reads, listed in the account.
+    pub ignored: Vec<String>,
+}
