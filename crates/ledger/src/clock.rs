@@ -8,14 +8,14 @@ pub type Ns = u64;
 
 struct Anchor {
     instant: Instant,
-    unix_ns: u128,
+    unix_ns: u64,
 }
 
 fn anchor() -> &'static Anchor {
     static ANCHOR: OnceLock<Anchor> = OnceLock::new();
     ANCHOR.get_or_init(|| Anchor {
         instant: Instant::now(),
-        unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos()),
+        unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
     })
 }
 
@@ -25,6 +25,6 @@ pub fn now_ns() -> Ns {
 }
 
 /// The wall-clock time of `moment`, in nanoseconds since the Unix epoch: for display, never for arithmetic.
-pub fn unix_ns(moment: Ns) -> u128 {
-    anchor().unix_ns + u128::from(moment)
+pub fn unix_ns(moment: Ns) -> u64 {
+    anchor().unix_ns + moment
 }

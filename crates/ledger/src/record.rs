@@ -15,7 +15,7 @@ pub struct Charge {
 
 /// What reached the client at one moment: usually one token, several when text was held back or tokens came together,
 /// none for the closing frames.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unit {
     /// How many tokens were delivered.
     pub tokens: usize,
@@ -26,7 +26,7 @@ pub struct Unit {
     /// What overlapped with the delivery of the unit before it and so delayed nobody.
     pub hidden_ns: u64,
     /// The engine step that computed its last token.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub step: Option<StepId>,
 }
 
@@ -76,7 +76,7 @@ impl Origin {
 }
 
 /// The prompt's tokens by where they came from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptAccount {
     pub tokens: usize,
     pub cached_tokens: usize,
@@ -85,10 +85,10 @@ pub struct PromptAccount {
 }
 
 /// The tokens of one origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginTokens {
     pub origin: Origin,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub message: Option<usize>,
     pub tokens: usize,
 }
@@ -107,29 +107,34 @@ pub enum Outcome {
     Failed,
 }
 
-/// One choice's units.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// One choice of a request that has several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChoiceRecord {
     pub index: usize,
     pub tokens: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finish_reason: Option<&'static str>,
-    pub units: Vec<Unit>,
-    /// Units beyond the limit on how many a record keeps; their charges are in `stages` all the same.
-    pub units_dropped: usize,
-    /// The request's whole time as this choice saw it, by stage; sums to the request's `e2e_ns`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub finish_reason: Option<String>,
+    /// First byte in to the choice's last byte out, by stage.
     pub stages: Vec<Charge>,
+    /// Its deliveries; empty for the choice that the request's own account follows, where they stand in `tokens`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub units: Vec<Unit>,
 }
 
 /// The life of one request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
+    /// [`Record::SCHEMA`].
     pub schema: u32,
     pub id: RequestId,
     pub model: String,
     pub outcome: Outcome,
+    /// The status of the answer, and for a refusal its words.
+    pub status: u16,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub refusal: Option<String>,
     /// Wall-clock time of the first byte, in nanoseconds since the Unix epoch.
-    pub began_unix_ns: u128,
+    pub began_unix_ns: u64,
     /// First byte in to last byte out.
     pub e2e_ns: u64,
     /// First byte in to the first generated token handed to the socket; absent if there was none.
@@ -139,7 +144,19 @@ pub struct Record {
     /// Overlapped time by stage: it delayed nobody.
     pub hidden: Vec<Charge>,
     pub prompt: PromptAccount,
+    /// Deliveries of the choice that closed last, which the request's account follows; their gaps sum to `e2e_ns`.
+    pub tokens: Vec<Unit>,
+    /// Deliveries beyond [`crate::Account::UNITS_MAX`]: not kept one by one, but charged in `stages`.
+    pub tokens_dropped: usize,
+    /// Tokens generated over all choices.
+    pub completion_tokens: usize,
     pub choices: Vec<ChoiceRecord>,
+    /// Top-level keys of the request that nothing reads.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub ignored: Vec<String>,
+    /// The account is not closed yet: it was written into the answer that it accounts for.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub open: bool,
     /// What the accounting itself cost after the last byte.
     pub overhead_ns: u64,
 }

@@ -56,4 +56,6 @@ pub enum Output {
     },
     /// The sequence ended without a further token because something broke.
     Failed { refusal: Refusal, timeline: Timeline },
+    /// The sequence was cancelled by its receiver; its blocks are back.
+    Cancelled { timeline: Timeline },
 }
