@@ -1,0 +1,44 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::Limits;
+
+use crate::Backend;
+
+/// The served models and the rules of the house.
+pub struct App {
+    /// At least one; the first answers requests that name no model.
+    pub models: Vec<Served>,
+    pub limits: Limits,
+    /// Keys that clients may present; empty: none is asked for.
+    pub keys: Vec<String>,
+    /// Whether the listener is on a loopback address (keyless servers then check the Host header).
+    pub loopback: bool,
+    /// How often a silent stream says that it lives.
+    pub keepalive: Duration,
+}
+
+/// One model as the edge sees it.
+pub struct Served {
+    /// The name answers carry, then its other names.
+    pub names: Vec<String>,
+    /// Unix seconds, for `/v1/models`.
+    pub created: u64,
+    /// Tokens that prompt and answer may have together.
+    pub context: usize,
+    /// Rows of the output head.
+    pub vocabulary: usize,
+    pub backend: Arc<dyn Backend>,
+}
+
+impl App {
+    /// The model a request names; a missing or empty name means the first.
+    pub fn model(&self, name: &str) -> Option<&Served> {
+        if name.is_empty() {
+            return self.models.first();
+        }
+        self.models.iter().find(|served| served.names.iter().any(|known| known == name))
+    }
+}
