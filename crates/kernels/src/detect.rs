@@ -1,0 +1,124 @@
+//! Which instruction sets this machine offers.
+//!
+//! **Invariant:** a [`Backend`] of an instruction set exists only where the machine has it, so that holding one is the
+//! proof every kernel of that folder needs.
+
+use crate::error::KernelError;
+use crate::reference::Reference;
+
+#[cfg(target_arch = "x86_64")]
+use crate::{avx2::Avx2, avx512::Avx512};
+
+/// The ladder, from the plainest to the widest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isa {
+    /// Plain Rust: what is right.
+    Reference,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 with F, BW, VL, DQ and VNNI.
+    Avx512,
+}
+
+impl Isa {
+    pub const ALL: [Isa; 3] = [Isa::Reference, Isa::Avx2, Isa::Avx512];
+
+    /// The widest instruction set of this machine.
+    pub fn best() -> Isa {
+        Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).expect("the reference is always available")
+    }
+
+    pub fn is_available(self) -> bool {
+        Backend::new(self).is_some()
+    }
+
+    /// All instruction sets of this machine, the plainest first.
+    pub fn available() -> Vec<Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Reference => "reference",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        }
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl std::str::FromStr for Isa {
+    type Err = KernelError;
+
+    fn from_str(name: &str) -> Result<Self, KernelError> {
+        Isa::ALL
+            .into_iter()
+            .find(|isa| isa.name() == name)
+            .ok_or_else(|| KernelError::UnknownIsa { name: name.to_owned() })
+    }
+}
+
+/// An instruction set that this machine has. Dispatch is one `match` on it per operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Backend {
+    Reference(Reference),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+impl Backend {
+    pub fn new(isa: Isa) -> Option<Backend> {
+        match isa {
+            Isa::Reference => Some(Backend::Reference(Reference)),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Avx2::new().map(Backend::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Avx512::new().map(Backend::Avx512),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512 => None,
+        }
+    }
+
+    pub fn isa(self) -> Isa {
+        match self {
+            Backend::Reference(_) => Isa::Reference,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx2(_) => Isa::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Avx512(_) => Isa::Avx512,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_is_the_last_available() {
+        assert_eq!(Isa::available().last(), Some(&Isa::best()));
+        assert_eq!(Isa::available().first(), Some(&Isa::Reference));
+    }
+
+    #[test]
+    fn every_name_parses_back() {
+        for isa in Isa::ALL {
+            assert_eq!(isa.name().parse(), Ok(isa));
+        }
+        assert_eq!("mmx".parse::<Isa>(), Err(KernelError::UnknownIsa { name: "mmx".into() }));
+    }
+
+    #[test]
+    fn a_backend_answers_to_its_own_name() {
+        for isa in Isa::available() {
+            assert_eq!(Backend::new(isa).map(Backend::isa), Some(isa));
+        }
+    }
+}

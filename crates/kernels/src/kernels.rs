@@ -1,0 +1,45 @@
+//! The one handle of this crate: which instruction set, which precision, which threads.
+//!
+//! **Invariant:** the instruction set of a handle is one that this machine has. The operations are further `impl Kernels`
+//! blocks, each beside the data it works on.
+
+use crate::detect::{Backend, Isa};
+use crate::error::KernelError;
+use crate::pool::Pool;
+
+/// How a matrix product treats its activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// `f32` activations times weights dequantized in registers: no approximation beyond the stored weights.
+    Exact,
+    /// Activations rounded to `i8` in groups of 32 inputs, products in integers.
+    Fast,
+}
+
+/// The operations of a transformer, on the instruction set and the threads chosen at run time.
+pub struct Kernels {
+    pub(crate) backend: Backend,
+    pub(crate) precision: Precision,
+    pub(crate) pool: Pool,
+}
+
+impl Kernels {
+    /// Fails where the machine lacks `isa` or `threads` is out of range.
+    pub fn new(isa: Isa, precision: Precision, threads: usize) -> Result<Kernels, KernelError> {
+        let backend = Backend::new(isa).ok_or(KernelError::IsaUnavailable { isa })?;
+        Ok(Kernels { backend, precision, pool: Pool::new(threads)? })
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.backend.isa()
+    }
+
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The compute threads, for work outside the kernels that should share them (loading, repacking).
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}

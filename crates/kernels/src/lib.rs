@@ -1,0 +1,29 @@
+//! The arithmetic of a transformer on the processor: quantized matrix products, norms, rotary positions, attention.
+//!
+//! Everything is a method of one handle, [`Kernels`], which carries the instruction set, the precision and the threads
+//! chosen at run time. The instruction sets are a ladder of folders with the same file names in each: [`reference`] is
+//! plain Rust and defines what is right; the others say the same thing in wider registers.
+//!
+//! **Invariant:** a row's result is bit-identical whatever other rows are computed with it, however the rows are cut
+//! into calls, and however many threads work. It may differ between instruction sets.
+//!
+//! **Invariant, by absence:** nothing here knows a model, a request or a file.
+
+pub mod detect;
+pub mod error;
+pub mod memory;
+pub mod pool;
+
+mod kernels;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod reference;
+
+pub use detect::Isa;
+pub use error::KernelError;
+pub use kernels::{Kernels, Precision};
+pub use memory::Memory;
+pub use pool::Pool;

@@ -1,0 +1,5 @@
+//! Plain Rust on any machine: the definition of what is right, and what every other folder is tested against.
+
+/// The proof of nothing: always available.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reference;
