@@ -1,6 +1,7 @@
 //! What can be wrong with a call: always the caller's data or request, never a broken invariant (those panic).
 
 use crate::detect::Isa;
+use crate::format::Format;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
@@ -15,4 +16,10 @@ pub enum KernelError {
 
     #[error("cannot start compute thread {index}: {reason}")]
     Spawn { index: usize, reason: String },
+
+    #[error("a row of {cols} inputs is not a whole number of {format} blocks of {block_len}")]
+    Columns { format: Format, cols: usize, block_len: usize },
+
+    #[error("{values} {format} values take {expected} bytes, found {found}")]
+    Bytes { format: Format, values: usize, expected: usize, found: usize },
 }

@@ -11,6 +11,7 @@
 
 pub mod detect;
 pub mod error;
+pub mod format;
 pub mod memory;
 pub mod pool;
 
@@ -24,6 +25,7 @@ mod reference;
 
 pub use detect::Isa;
 pub use error::KernelError;
+pub use format::{Format, dequantize};
 pub use kernels::{Kernels, Precision};
 pub use memory::Memory;
 pub use pool::Pool;
