@@ -15,7 +15,9 @@ pub mod format;
 pub mod memory;
 pub mod pool;
 
+mod disjoint;
 mod kernels;
+pub mod pack;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -28,4 +30,8 @@ pub use error::KernelError;
 pub use format::{Format, dequantize};
 pub use kernels::{Kernels, Precision};
 pub use memory::Memory;
+pub use pack::PackedMatrix;
 pub use pool::Pool;
+
+#[cfg(test)]
+mod testing;
