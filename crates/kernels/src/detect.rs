@@ -97,6 +97,20 @@ impl Backend {
     }
 }
 
+/// One call on whatever instruction set a backend holds: `dispatch!(backend, isa => isa.method(..))`.
+macro_rules! dispatch {
+    ($backend:expr, $isa:ident => $call:expr) => {
+        match $backend {
+            $crate::detect::Backend::Reference($isa) => $call,
+            #[cfg(target_arch = "x86_64")]
+            $crate::detect::Backend::Avx2($isa) => $call,
+            #[cfg(target_arch = "x86_64")]
+            $crate::detect::Backend::Avx512($isa) => $call,
+        }
+    };
+}
+pub(crate) use dispatch;
+
 #[cfg(test)]
 mod tests {
     use super::*;

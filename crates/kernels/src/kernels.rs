@@ -3,8 +3,11 @@
 //! **Invariant:** the instruction set of a handle is one that this machine has. The operations are further `impl Kernels`
 //! blocks, each beside the data it works on.
 
+use std::sync::Mutex;
+
 use crate::detect::{Backend, Isa};
 use crate::error::KernelError;
+use crate::matmul::{Scratch, scratches};
 use crate::pool::Pool;
 
 /// How a matrix product treats its activations.
@@ -21,13 +24,15 @@ pub struct Kernels {
     pub(crate) backend: Backend,
     pub(crate) precision: Precision,
     pub(crate) pool: Pool,
+    /// One for each thread, locked by it for the length of an operation.
+    pub(crate) scratch: Vec<Mutex<Scratch>>,
 }
 
 impl Kernels {
     /// Fails where the machine lacks `isa` or `threads` is out of range.
     pub fn new(isa: Isa, precision: Precision, threads: usize) -> Result<Kernels, KernelError> {
         let backend = Backend::new(isa).ok_or(KernelError::IsaUnavailable { isa })?;
-        Ok(Kernels { backend, precision, pool: Pool::new(threads)? })
+        Ok(Kernels { backend, precision, pool: Pool::new(threads)?, scratch: scratches(threads) })
     }
 
     pub fn isa(&self) -> Isa {

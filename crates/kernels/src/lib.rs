@@ -11,13 +11,17 @@
 
 pub mod detect;
 pub mod error;
-pub mod format;
 pub mod memory;
 pub mod pool;
 
+pub mod format;
+pub mod pack;
+
 mod disjoint;
 mod kernels;
-pub mod pack;
+
+pub mod activations;
+mod matmul;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -25,6 +29,7 @@ mod avx2;
 mod avx512;
 mod reference;
 
+pub use activations::Activations;
 pub use detect::Isa;
 pub use error::KernelError;
 pub use format::{Format, dequantize};
@@ -33,5 +38,7 @@ pub use memory::Memory;
 pub use pack::PackedMatrix;
 pub use pool::Pool;
 
+#[cfg(test)]
+mod suite;
 #[cfg(test)]
 mod testing;

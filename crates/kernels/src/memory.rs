@@ -10,6 +10,10 @@ use std::ptr::NonNull;
 /// From this size on, memory is mapped on its own and asks for huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// What an empty memory pretends to point at.
+#[repr(align(64))]
+struct Aligned;
+
 /// A plain number: any bit pattern is a value, so zeroed bytes and reinterpreted bytes are fine.
 ///
 /// # Safety
@@ -49,8 +53,16 @@ impl<T: Plain> Memory<T> {
     pub fn zeroed(len: usize) -> Self {
         let bytes = len.checked_mul(size_of::<T>()).expect("a memory's size fits the address space");
         let mapped = bytes.next_multiple_of(if bytes >= HUGE_PAGE { HUGE_PAGE } else { 64 });
-        let start = if mapped == 0 { NonNull::dangling() } else { map(mapped).cast() };
+        let start = if mapped == 0 { NonNull::<Aligned>::dangling().cast() } else { map(mapped).cast() };
         Memory { start, len, mapped }
+    }
+
+    /// The first `len` values, in fresh zeroed memory where there were fewer; what stood there before may be lost.
+    pub fn at_least(&mut self, len: usize) -> &mut [T] {
+        if self.len < len {
+            *self = Memory::zeroed(len);
+        }
+        &mut self[..len]
     }
 
     /// Bytes held, rounded up to whole pages.
@@ -80,6 +92,12 @@ impl<T: Plain> Drop for Memory<T> {
         if self.mapped > 0 {
             unmap(self.start.cast(), self.mapped);
         }
+    }
+}
+
+impl<T: Plain> Default for Memory<T> {
+    fn default() -> Self {
+        Memory::zeroed(0)
     }
 }
 
@@ -162,8 +180,8 @@ mod tests {
         assert_eq!(memory.len(), len);
         assert!(memory.bytes() >= len * 4);
         assert!(memory.iter().all(|&value| value == 0.0));
+        assert_eq!(memory.as_ptr() as usize % 64, 0);
         if len > 0 {
-            assert_eq!(memory.as_ptr() as usize % 64, 0);
             memory[len - 1] = 1.0;
             assert_eq!(memory[len - 1], 1.0);
         }

@@ -2,6 +2,9 @@
 //!
 //! **Invariant:** an [`Avx2`] exists only where the machine has these; its methods are therefore safe to call.
 
+mod product;
+mod quantize;
+
 /// The proof that this machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2(());

@@ -2,6 +2,9 @@
 //!
 //! **Invariant:** an [`Avx512`] exists only where the machine has these; its methods are therefore safe to call.
 
+mod product;
+mod quantize;
+
 /// The proof that this machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`crate::avx2`] needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx512(());

@@ -1,5 +1,9 @@
 //! Plain Rust on any machine: the definition of what is right, and what every other folder is tested against.
 
+mod product;
+mod quantize;
+mod unpack;
+
 /// The proof of nothing: always available.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reference;

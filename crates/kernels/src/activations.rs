@@ -1,0 +1,128 @@
+//! The inputs of a product, prepared once and used by several products over the same input.
+//!
+//! In [`Precision::Fast`] each row is rounded to `i8` in groups of 32 inputs, `x ~ scale * code` with `scale = max|x| / 127`,
+//! so that an input's error is at most half a scale: 1/254 of the largest magnitude in its group. In [`Precision::Exact`] the
+//! floats are kept as they are.
+//!
+//! **Invariant:** a group that holds a NaN or an infinity has a NaN scale, so that it shows in every output of its row and is
+//! never rounded away. A group of nothing but zeros, or of magnitudes under [`TINY`], is zero.
+
+use std::ops::Range;
+
+use crate::detect::dispatch;
+use crate::disjoint::Disjoint;
+use crate::kernels::{Kernels, Precision};
+use crate::pack::GROUP;
+
+/// Below this a group counts as zero; the reciprocal of its scale would overflow. It is 2^-100.
+pub(crate) const TINY: f32 = f32::from_bits((127 - 100) << 23);
+
+/// Inputs under one sum of codes: sums correct for offsets and minimums, whose sub-blocks may be as short as this.
+pub(crate) const SUM: usize = 16;
+
+/// Rows are quantized in parallel from this many inputs on; below that waking the threads costs more.
+const PARALLEL_FROM: usize = 16 * 1024;
+
+/// Prepared inputs, `[rows, cols]`. The buffers are kept from one use to the next.
+#[derive(Debug, Default)]
+pub struct Activations {
+    rows: usize,
+    cols: usize,
+    keep_floats: bool,
+    has_codes: bool,
+    has_floats: bool,
+    codes: Vec<i8>,   // [rows, groups * 32], zeros beyond `cols`
+    scales: Vec<f32>, // [rows, groups]
+    sums: Vec<i32>,   // [rows, groups * 2]
+    floats: Vec<f32>, // [rows, cols]
+}
+
+/// Some rows in the form that the integer products read.
+#[derive(Clone, Copy)]
+pub(crate) struct CodeRows<'a> {
+    pub rows: usize,
+    pub groups: usize,
+    pub codes: &'a [i8],   // [rows, groups * 32]
+    pub scales: &'a [f32], // [rows, groups]
+    pub sums: &'a [i32],   // [rows, groups * 2]
+}
+
+impl Activations {
+    pub fn new() -> Activations {
+        Activations::default()
+    }
+
+    /// Keeps the floats beside the codes also in [`Precision::Fast`], for products with weights that are floats themselves.
+    /// Without them such products take the rounded inputs, as all others do.
+    pub fn with_floats() -> Activations {
+        Activations { keep_floats: true, ..Activations::default() }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    pub(crate) fn code_rows(&self, rows: Range<usize>) -> CodeRows<'_> {
+        assert!(self.has_codes, "the activations were prepared by a handle of another precision");
+        let groups = self.cols.div_ceil(GROUP);
+        CodeRows {
+            rows: rows.len(),
+            groups,
+            codes: &self.codes[rows.start * groups * GROUP..rows.end * groups * GROUP],
+            scales: &self.scales[rows.start * groups..rows.end * groups],
+            sums: &self.sums[rows.start * groups * 2..rows.end * groups * 2],
+        }
+    }
+
+    /// `[rows, cols]`, `None` where only the codes were kept.
+    pub(crate) fn float_rows(&self, rows: Range<usize>) -> Option<&[f32]> {
+        self.has_floats.then(|| &self.floats[rows.start * self.cols..rows.end * self.cols])
+    }
+}
+
+impl Kernels {
+    /// Prepares `x`, `[rows, cols]`, for products. Panics when its length is another.
+    pub fn quantize(&self, x: &[f32], rows: usize, cols: usize, into: &mut Activations) {
+        assert_eq!(x.len(), rows * cols, "activations are [{rows}, {cols}]");
+        (into.rows, into.cols) = (rows, cols);
+        into.has_codes = self.precision == Precision::Fast;
+        into.has_floats = into.keep_floats || !into.has_codes;
+        if into.has_floats {
+            into.floats.clear();
+            into.floats.extend_from_slice(x);
+        }
+        if into.has_codes && cols > 0 {
+            self.quantize_rows(x, rows, cols, into);
+        }
+    }
+
+    fn quantize_rows(&self, x: &[f32], rows: usize, cols: usize, into: &mut Activations) {
+        let groups = cols.div_ceil(GROUP);
+        into.codes.resize(rows * groups * GROUP, 0);
+        into.scales.resize(rows * groups, 0.0);
+        into.sums.resize(rows * groups * 2, 0);
+        let codes = Disjoint::new(&mut into.codes);
+        let (scales, sums) = (Disjoint::new(&mut into.scales), Disjoint::new(&mut into.sums));
+        let quantize = |row: usize| {
+            // SAFETY: each row is claimed once, and rows do not overlap.
+            let (codes, scales, sums) = unsafe {
+                (
+                    codes.part(row * groups * GROUP..(row + 1) * groups * GROUP),
+                    scales.part(row * groups..(row + 1) * groups),
+                    sums.part(row * groups * 2..(row + 1) * groups * 2),
+                )
+            };
+            let x = &x[row * cols..][..cols];
+            dispatch!(self.backend, isa => isa.quantize_row(x, codes, scales, sums));
+        };
+        if x.len() < PARALLEL_FROM {
+            (0..rows).for_each(quantize);
+        } else {
+            self.pool.for_each(rows, &quantize);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Matrix products with packed weights: how one product is cut into tasks, and what a task needs.
+//!
+//! A task is a run of panels times a chunk of rows. The chunk is what stays in the second-level cache while the panels pass
+//! by, each unpacked once for all rows of the chunk; threads claim tasks as they get free.
+//!
+//! **Invariant:** an output element is computed by one task from one row and one panel, in an order of additions that
+//! depends on the number of inputs alone. So neither rows, chunks nor threads can change a bit of it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::activations::{Activations, CodeRows, SUM};
+use crate::detect::dispatch;
+use crate::disjoint::Disjoint;
+use crate::format::{Codes, Spec};
+use crate::kernels::{Kernels, Precision};
+use crate::memory::Memory;
+use crate::pack::{GROUP, PANEL, PackedMatrix};
+
+/// Activation bytes in one chunk of rows: with a panel's unpacked codes beside them they fit a second-level cache of 1 to 2 MiB.
+const CHUNK_BYTES: usize = 768 << 10;
+
+/// Tasks that each thread claims per product, about: enough to even out a thread that was held up.
+const CLAIMS: usize = 16;
+
+/// Inputs dequantized at a time by the exact product: 16 KiB of floats, half a first-level cache.
+pub(crate) const BLOCK: usize = 256;
+
+/// One thread's working memory.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub tile: Tile,
+    corrections: Corrections,
+    floats: Memory<f32>, // [chunk rows, cols], where only codes were kept
+    out: Memory<f32>,    // [chunk rows, 16]
+}
+
+/// A panel taken apart: one byte per code, one float per scale. How the bytes stand for the values is the instruction set's own.
+#[derive(Default)]
+pub(crate) struct Tile {
+    pub codes: Memory<u8>,     // [units, 8, 64]
+    pub scales: Memory<f32>,   // [subs, 16]
+    pub minimums: Memory<f32>, // [subs, 16]
+    pub weights: Memory<f32>,  // [256, 16], for the exact product
+}
+
+/// What the codes' offset and the minimums take away from a row's sums, by sub-block: `dot - offset * sum` in integers, and
+/// `- minimum * (scale * sum)` in floats.
+#[derive(Default)]
+struct Corrections {
+    starts: Memory<i32>, // [chunk rows, subs]
+    sums: Memory<f32>,   // [chunk rows, subs]
+}
+
+/// The rows of one integer product, with their corrections for the weights' format.
+#[derive(Clone, Copy)]
+pub(crate) struct FastRows<'a> {
+    pub x: CodeRows<'a>,
+    /// Where the integer sums begin, `[rows, subs]`; zeros for formats without offset.
+    pub starts: &'a [i32],
+    /// Scaled sums of the inputs, `[rows, subs]`; empty for formats without minimums.
+    pub sums: &'a [f32],
+}
+
+struct Task {
+    product: usize,
+    panels: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Kernels {
+    /// `out[r, o] = sum_i x[r, i] * w[o, i]`, with `out` `[x.rows(), w.rows()]`. Panics when shapes do not fit.
+    pub fn matmul(&self, w: &PackedMatrix, x: &Activations, out: &mut [f32]) {
+        self.matmul_many(&mut [(w, out)], x);
+    }
+
+    /// Several products over one input in one fork and join, as for query, key and value or gate and up.
+    pub fn matmul_many(&self, products: &mut [(&PackedMatrix, &mut [f32])], x: &Activations) {
+        let products: Vec<(&PackedMatrix, Disjoint<'_, f32>)> = products
+            .iter_mut()
+            .map(|(w, out)| {
+                assert_eq!(w.cols(), x.cols(), "the weights' inputs against the activations'");
+                assert_eq!(out.len(), x.rows() * w.rows(), "the output is [{}, {}]", x.rows(), w.rows());
+                (*w, Disjoint::new(out))
+            })
+            .collect();
+        let panels: Vec<usize> = products.iter().map(|(w, _)| w.panels()).collect();
+        let tasks = cut(&panels, x.rows(), x.cols(), self.pool.threads());
+        let next = AtomicUsize::new(0);
+        let work = |thread: usize| {
+            let mut scratch = self.scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let (w, out) = &products[task.product];
+                self.perform(task, w, x, out, &mut scratch);
+            }
+        };
+        match tasks.len() {
+            0 => {}
+            1 => work(0),
+            _ => self.pool.run(&work),
+        }
+    }
+
+    fn perform(
+        &self,
+        task: &Task,
+        w: &PackedMatrix,
+        x: &Activations,
+        out: &Disjoint<'_, f32>,
+        scratch: &mut Scratch,
+    ) {
+        let Scratch { tile, corrections, floats, out: tile_out } = scratch;
+        let (rows, cols) = (task.rows.len(), x.cols());
+        let spec = w.format().spec();
+        let fast = self.precision == Precision::Fast && !matches!(spec.codes, Codes::Float(_));
+        let fast_rows = fast.then(|| corrections.prepare(spec, x.code_rows(task.rows.clone())));
+        let float_rows = (!fast).then(|| match x.float_rows(task.rows.clone()) {
+            Some(floats) => floats,
+            None => expand(x.code_rows(task.rows.clone()), cols, floats.at_least(rows * cols)),
+        });
+        let tile_out = tile_out.at_least(rows * PANEL);
+        for index in task.panels.clone() {
+            let panel = w.panel(index);
+            match (fast_rows, float_rows) {
+                (Some(x), _) => dispatch!(self.backend, isa => isa.product_fast(&panel, x, tile, tile_out)),
+                (_, Some(x)) => dispatch!(self.backend, isa => isa.product_exact(&panel, x, tile, tile_out)),
+                (None, None) => unreachable!("a product is fast or exact"),
+            }
+            let outputs = PANEL.min(w.rows() - index * PANEL);
+            for (row, from) in task.rows.clone().zip(tile_out.as_chunks::<PANEL>().0) {
+                let at = row * w.rows() + index * PANEL;
+                // SAFETY: tasks are claimed once, and no two share both a panel and a row.
+                unsafe { out.part(at..at + outputs) }.copy_from_slice(&from[..outputs]);
+            }
+        }
+    }
+}
+
+/// One working memory for each thread.
+pub(crate) fn scratches(threads: usize) -> Vec<Mutex<Scratch>> {
+    (0..threads).map(|_| Mutex::default()).collect()
+}
+
+/// Cuts products of so many panels over `[rows, cols]` into tasks: all products for one chunk of rows, then the next chunk.
+fn cut(panels: &[usize], rows: usize, cols: usize, threads: usize) -> Vec<Task> {
+    let total: usize = panels.iter().sum();
+    let grain = (total / (threads * CLAIMS)).max(1);
+    let chunk = (CHUNK_BYTES / cols.max(1) / 8 * 8).max(8);
+    let mut tasks = Vec::new();
+    for start in (0..rows).step_by(chunk) {
+        let rows = start..rows.min(start + chunk);
+        for (product, &panels) in panels.iter().enumerate() {
+            for first in (0..panels).step_by(grain) {
+                tasks.push(Task { product, panels: first..panels.min(first + grain), rows: rows.clone() });
+            }
+        }
+    }
+    tasks
+}
+
+impl Corrections {
+    fn prepare<'a>(&'a mut self, spec: &Spec, x: CodeRows<'a>) -> FastRows<'a> {
+        let sub_len = spec.scales.sub_len();
+        let subs = x.groups * GROUP / sub_len;
+        let starts = self.starts.at_least(x.rows * subs);
+        let offset = -i32::from(spec.offset);
+        match sub_len {
+            SUM => starts.iter_mut().zip(x.sums).for_each(|(start, sum)| *start = offset * sum),
+            _ => (starts.iter_mut().zip(x.sums.as_chunks::<2>().0))
+                .for_each(|(start, [first, second])| *start = offset * (first + second)),
+        }
+        if !spec.scales.has_minimums() {
+            return FastRows { x, starts, sums: &[] };
+        }
+        let sums = self.sums.at_least(x.rows * subs);
+        let groups = x.sums.as_chunks::<2>().0.iter().zip(x.scales);
+        match sub_len {
+            SUM => (sums.as_chunks_mut::<2>().0.iter_mut().zip(groups))
+                .for_each(|(to, (sums, scale))| *to = sums.map(|sum| scale * sum as f32)),
+            _ => (sums.iter_mut().zip(groups))
+                .for_each(|(to, ([first, second], scale))| *to = scale * (first + second) as f32),
+        }
+        FastRows { x, starts, sums }
+    }
+}
+
+/// The floats that quantized rows stand for.
+fn expand<'a>(x: CodeRows<'_>, cols: usize, out: &'a mut [f32]) -> &'a [f32] {
+    for (row, out) in out.chunks_exact_mut(cols).enumerate() {
+        let codes = x.codes[row * x.groups * GROUP..].chunks_exact(GROUP);
+        for ((codes, scale), out) in codes.zip(&x.scales[row * x.groups..]).zip(out.chunks_mut(GROUP)) {
+            for (code, out) in codes.iter().zip(out) {
+                *out = scale * f32::from(*code);
+            }
+        }
+    }
+    out
+}

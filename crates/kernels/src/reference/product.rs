@@ -1,0 +1,63 @@
+//! Products of one panel with rows of activations: what both precisions mean.
+
+use super::Reference;
+use crate::matmul::{BLOCK, FastRows, Tile};
+use crate::pack::{GROUP, PANEL, Panel, VECTOR};
+
+impl Reference {
+    /// Integer products: for each sub-block, in order, the exact integer dot product of codes, then one fused
+    /// multiply-add with both scales, and another one for the minimum.
+    pub fn product_fast(self, panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
+        self.unpack(panel, tile);
+        let sub_len = panel.spec.scales.sub_len();
+        let subs = panel.cols / sub_len;
+        for (row, out) in out.as_chunks_mut::<PANEL>().0[..rows.x.rows].iter_mut().enumerate() {
+            out.fill(0.0);
+            for sub in 0..subs {
+                let x = &rows.x.codes[row * panel.cols + sub * sub_len..][..sub_len];
+                let codes = &tile.codes[sub * sub_len * PANEL..][..sub_len * PANEL];
+                let dots = dots(codes, x, rows.starts[row * subs + sub]);
+                let x_scale = rows.x.scales[row * rows.x.groups + sub * sub_len / GROUP];
+                let (scales, minimums) = (&tile.scales[sub * PANEL..], &tile.minimums[sub * PANEL..]);
+                for lane in 0..PANEL {
+                    out[lane] = (dots[lane] as f32).mul_add(scales[lane] * x_scale, out[lane]);
+                    if let Some(sum) = rows.sums.get(row * subs + sub) {
+                        out[lane] = (-minimums[lane]).mul_add(*sum, out[lane]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Float products, [`BLOCK`] inputs at a time.
+    pub fn product_exact(self, panel: &Panel<'_>, x: &[f32], tile: &mut Tile, out: &mut [f32]) {
+        out.fill(0.0);
+        for start in (0..panel.cols).step_by(BLOCK) {
+            let inputs = BLOCK.min(panel.cols - start);
+            let weights = &mut tile.weights.at_least(BLOCK * PANEL)[..inputs * PANEL];
+            self.unpack_weights(panel, start, weights);
+            for (x, out) in x.chunks_exact(panel.cols).zip(out.as_chunks_mut::<PANEL>().0) {
+                let mut sums = [0.0; PANEL];
+                for (x, weights) in x[start..][..inputs].iter().zip(weights.as_chunks::<PANEL>().0) {
+                    for (sum, weight) in sums.iter_mut().zip(weights) {
+                        *sum += x * weight;
+                    }
+                }
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    *out += sum;
+                }
+            }
+        }
+    }
+}
+
+/// `start` plus the dot product of 16 outputs' codes with one row's, in integers.
+fn dots(codes: &[u8], x: &[i8], start: i32) -> [i32; PANEL] {
+    let mut dots = [start; PANEL];
+    for (vector, x) in codes.as_chunks::<VECTOR>().0.iter().zip(x.as_chunks::<4>().0) {
+        for (dot, codes) in dots.iter_mut().zip(vector.as_chunks::<4>().0) {
+            *dot += codes.iter().zip(x).map(|(&code, &x)| i32::from(code) * i32::from(x)).sum::<i32>();
+        }
+    }
+    dots
+}
