@@ -3,8 +3,20 @@
 //! **Invariant:** the edge knows no tensors. It speaks to a [`Backend`], and whether that is an engine in this process
 //! or something far away does not show here.
 
+pub mod server;
+pub mod drain;
+pub mod connection;
+mod head_scan;
+pub mod exchange;
 pub mod app;
+mod json;
+mod fields;
+pub mod openai;
 pub mod backend;
+pub mod wire;
+pub mod frames;
+pub mod sse;
+pub mod errors;
 
 pub use app::{App, Served};
 pub use backend::{Answers, Backend, BackendState};
