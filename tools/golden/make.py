@@ -2,9 +2,10 @@
 
 import sys
 
+import template_goldens
 import tokenizer_goldens
 
-PARTS = {"tokenizer": tokenizer_goldens.main}
+PARTS = {"tokenizer": tokenizer_goldens.main, "templates": template_goldens.main}
 
 
 def main() -> None:
