@@ -6,6 +6,8 @@ use std::time::Duration;
 use protocol::Limits;
 
 use crate::Backend;
+use crate::drain::Drain;
+use crate::ring::Ring;
 
 /// The served models and the rules of the house.
 pub struct App {
@@ -18,6 +20,10 @@ pub struct App {
     pub loopback: bool,
     /// How often a silent stream says that it lives.
     pub keepalive: Duration,
+    /// The last accounts, for `/v1/requests`.
+    pub records: Ring,
+    /// Whether the server is going down.
+    pub drain: Drain,
 }
 
 /// One model as the edge sees it.
@@ -40,5 +46,21 @@ impl App {
             return self.models.first();
         }
         self.models.iter().find(|served| served.names.iter().any(|known| known == name))
+    }
+}
+
+#[cfg(test)]
+impl App {
+    /// An app without models or keys.
+    pub(crate) fn for_tests() -> Self {
+        App {
+            models: Vec::new(),
+            limits: Limits::default(),
+            keys: Vec::new(),
+            loopback: false,
+            keepalive: Duration::from_secs(10),
+            records: Ring::default(),
+            drain: Drain::default(),
+        }
     }
 }

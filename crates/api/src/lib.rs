@@ -9,6 +9,7 @@ pub mod connection;
 mod head_scan;
 pub mod exchange;
 pub mod app;
+pub mod authorize;
 mod json;
 mod fields;
 pub mod openai;
@@ -17,6 +18,7 @@ pub mod wire;
 pub mod frames;
 pub mod sse;
 pub mod errors;
+pub mod ring;
 
 pub use app::{App, Served};
 pub use backend::{Answers, Backend, BackendState};
