@@ -1,0 +1,32 @@
+//! What computes a batch: a model on this machine's cores, or a fake one in simulations.
+
+use crate::models::batch::{Batch, Logits};
+use ledger::Parts;
+
+/// Computes one step.
+///
+/// **Invariant expected of it:** a row's logits depend on its sequence's tokens alone, not on what else is in the batch
+/// nor on how the prompt was cut into chunks.
+pub trait Executor {
+    /// Writes the KV of the batch's rows into their blocks and returns logits for `batch.logit_rows`, in order; adds the
+    /// time spent to `parts`.
+    ///
+    /// # Errors
+    /// The batch's sequences are then lost, the others are not.
+    fn execute(&mut self, batch: &Batch, parts: &mut Parts) -> Result<Logits, ExecuteError>;
+}
+
+impl<E: Executor + ?Sized> Executor for Box<E> {
+    fn execute(&mut self, batch: &Batch, parts: &mut Parts) -> Result<Logits, ExecuteError> {
+        (**self).execute(batch, parts)
+    }
+}
+
+/// A step that gave no logits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecuteError {
+    #[error("the model could not compute this step: {0}")]
+    Failed(String),
+    #[error("the model broke down while it computed this step: {0}")]
+    Panicked(String),
+}

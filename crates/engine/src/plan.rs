@@ -1,0 +1,311 @@
+//! What the next step does, as a pure function of what runs, what waits, and how many blocks are free.
+//!
+//! The policy: every running decode first, one token each; when blocks run out for them, one victim at a time gives its
+//! blocks back. Then prompts that have begun, then new ones, in the order of arrival and within the token budget. A
+//! sequence that waits for blocks may be passed by later ones that fit, at most `bypass_max` times; a preempted one is
+//! never passed.
+//!
+//! **Invariant:** whoever can be stepped and is not has a cause that is true. A sequence is preempted only after it got a
+//! token since its last admission, so every admission brings its sequence forward and preemption cannot go on for ever.
+
+use std::cell::OnceCell;
+
+use ledger::{Cause, RequestId};
+
+use crate::Limits;
+
+/// A sequence that holds blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct RunningView {
+    pub request: RequestId,
+    /// Tokens that are known (prompt and answer so far).
+    pub known: usize,
+    /// Tokens whose KV exists; fewer than `known`.
+    pub computed: usize,
+    /// Blocks held.
+    pub blocks: usize,
+    /// It got a token since it was admitted: from here on each step decodes one. Before, its prompt is computed.
+    pub produced: bool,
+    /// Its client has not taken what was handed out.
+    pub outbox_full: bool,
+}
+
+/// A sequence that holds none.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingView {
+    pub request: RequestId,
+    pub known: usize,
+    /// It ran before and lost its blocks.
+    pub preempted: bool,
+    /// How many later ones were admitted while it waited for blocks.
+    pub bypassed: usize,
+    pub outbox_full: bool,
+}
+
+/// All that the planner looks at.
+#[derive(Clone, Debug, Default)]
+pub struct Situation {
+    /// By arrival.
+    pub running: Vec<RunningView>,
+    /// In the order of service: preempted ones first, then by arrival.
+    pub waiting: Vec<WaitingView>,
+    pub blocks_free: usize,
+}
+
+/// What a running sequence computes in this step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Index into [`Situation::running`].
+    pub running: usize,
+    pub tokens: usize,
+    /// Blocks to lease first.
+    pub blocks: usize,
+}
+
+/// A waiting sequence that gets its blocks and its first chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Index into [`Situation::waiting`].
+    pub waiting: usize,
+    pub tokens: usize,
+    pub blocks: usize,
+}
+
+/// A running sequence that gives its blocks back and waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preemption {
+    /// Index into [`Situation::running`].
+    pub running: usize,
+    pub cause: Cause,
+}
+
+/// Who is left out of the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Running(usize),
+    Waiting(usize),
+}
+
+/// One step, to be carried out in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub preempt: Vec<Preemption>,
+    pub chunks: Vec<Chunk>,
+    /// In the order of service.
+    pub admit: Vec<Admission>,
+    pub left_out: Vec<(Place, Cause)>,
+}
+
+impl Plan {
+    /// Tokens computed in the step.
+    pub fn tokens(&self) -> usize {
+        let chunks = self.chunks.iter().map(|chunk| chunk.tokens);
+        chunks.chain(self.admit.iter().map(|admission| admission.tokens)).sum()
+    }
+}
+
+/// Plans one step.
+pub fn plan(situation: &Situation, limits: &Limits) -> Plan {
+    let mut planner = Planner::new(situation, limits);
+    planner.decode();
+    planner.continue_prefills();
+    planner.admit();
+    planner.unblock();
+    planner.plan
+}
+
+struct Planner<'a> {
+    situation: &'a Situation,
+    limits: &'a Limits,
+    /// Tokens that the step may still take.
+    budget: usize,
+    free: usize,
+    /// Sequences from here on that decode have been preempted.
+    decodes_end: usize,
+    /// Sequences from here on whose clients are slow have been preempted.
+    slow_end: usize,
+    /// Whose prompts this step computes, for those left out because of them.
+    prefilling: Vec<RequestId>,
+    /// Who holds most blocks, worked out when somebody first asks.
+    holders: OnceCell<Vec<RequestId>>,
+    plan: Plan,
+}
+
+impl<'a> Planner<'a> {
+    fn new(situation: &'a Situation, limits: &'a Limits) -> Self {
+        Planner {
+            situation,
+            limits,
+            budget: limits.max_num_batched_tokens,
+            free: situation.blocks_free,
+            decodes_end: situation.running.len(),
+            slow_end: situation.running.len(),
+            prefilling: Vec::new(),
+            holders: OnceCell::new(),
+            plan: Plan::default(),
+        }
+    }
+
+    /// Gives every decoding sequence its token, the oldest first, and blocks taken from the youngest where none are free.
+    fn decode(&mut self) {
+        for (index, running) in self.situation.running.iter().enumerate() {
+            if running.is_slow() || !running.produced || index >= self.decodes_end {
+                continue;
+            }
+            let blocks = self.limits.blocks_for(running.computed + 1).saturating_sub(running.blocks);
+            while blocks > self.free && index < self.decodes_end {
+                self.preempt_for(index, blocks);
+            }
+            if index < self.decodes_end {
+                self.free -= blocks;
+                self.budget -= 1;
+                self.plan.chunks.push(Chunk { running: index, tokens: 1, blocks });
+            }
+        }
+        for (index, running) in self.situation.running.iter().enumerate().take(self.slow_end) {
+            if running.is_slow() {
+                self.plan.left_out.push((Place::Running(index), Cause::ClientSlow));
+            }
+        }
+    }
+
+    /// Preempts whoever loses least by it: the youngest of those whose clients do not read, else the youngest that
+    /// decodes, which may be the one in need itself.
+    fn preempt_for(&mut self, needer: usize, needed: usize) {
+        let running = &self.situation.running;
+        let cause =
+            |planner: &Self, victim: usize| planner.no_free_blocks(needed, Some(running[victim].request));
+        if let Some(victim) = running[..self.slow_end].iter().rposition(RunningView::is_slow) {
+            self.slow_end = victim;
+            self.preempt(victim, cause(self, victim));
+            return;
+        }
+        let younger = &running[needer + 1..self.decodes_end];
+        let victim = younger
+            .iter()
+            .rposition(|running| running.produced && !running.is_slow())
+            .map_or(needer, |offset| needer + 1 + offset);
+        self.decodes_end = victim;
+        self.preempt(victim, cause(self, victim));
+    }
+
+    fn preempt(&mut self, running: usize, cause: Cause) {
+        self.free += self.situation.running[running].blocks;
+        self.plan.preempt.push(Preemption { running, cause });
+    }
+
+    /// Goes on with prompts that have begun; their blocks were leased at admission.
+    fn continue_prefills(&mut self) {
+        for (index, running) in self.situation.running.iter().enumerate().filter(|(_, it)| !it.produced) {
+            let tokens = self.chunk(running.known - running.computed);
+            if tokens == 0 {
+                let cause = self.token_budget();
+                self.plan.left_out.push((Place::Running(index), cause));
+                continue;
+            }
+            self.take_budget(tokens, running.request);
+            self.plan.chunks.push(Chunk { running: index, tokens, blocks: 0 });
+        }
+    }
+
+    /// Admits waiting sequences while seats, budget and blocks last.
+    fn admit(&mut self) {
+        let mut running = self.situation.running.len() - self.plan.preempt.len();
+        let mut ahead = self.plan.preempt.len();
+        // Whoever waits for blocks, and how often it may still be passed. A victim of this very step cannot be at all.
+        let victim = self.plan.preempt.first().map(|victim| self.situation.running[victim.running].request);
+        let mut blocked = victim.map(|victim| (victim, 0));
+        for (index, waiting) in self.situation.waiting.iter().enumerate() {
+            let blocks = self.limits.blocks_for(waiting.known + 1);
+            let needed = blocks + running * self.limits.growth_blocks;
+            let cause = if waiting.outbox_full {
+                Cause::ClientSlow
+            } else if running >= self.limits.max_num_seqs {
+                Cause::BatchFull { running, max: self.limits.max_num_seqs }
+            } else if self.budget == 0 {
+                self.token_budget()
+            } else if let Some((next, 0)) = blocked {
+                Cause::Behind { ahead, next }
+            } else if needed > self.free {
+                let passes = self.passes(waiting);
+                if blocked.is_none_or(|(_, fewest)| passes < fewest) {
+                    blocked = Some((waiting.request, passes));
+                }
+                self.no_free_blocks(needed, None)
+            } else {
+                let tokens = self.chunk(waiting.known);
+                self.take_budget(tokens, waiting.request);
+                self.free -= blocks;
+                running += 1;
+                blocked = blocked.map(|(request, passes)| (request, passes - 1));
+                self.plan.admit.push(Admission { waiting: index, tokens, blocks });
+                continue;
+            };
+            ahead += 1;
+            self.plan.left_out.push((Place::Waiting(index), cause));
+        }
+    }
+
+    /// Where nothing can be done because clients that do not read hold everything, one of them gives way.
+    fn unblock(&mut self) {
+        let nothing =
+            self.plan.chunks.is_empty() && self.plan.admit.is_empty() && self.plan.preempt.is_empty();
+        if !nothing || self.situation.waiting.iter().all(|waiting| waiting.outbox_full) {
+            return;
+        }
+        if let Some(slow) = self.situation.running.iter().rposition(RunningView::is_slow) {
+            self.plan.left_out.retain(|(place, _)| *place != Place::Running(slow));
+            self.preempt(slow, Cause::ClientSlow);
+        }
+    }
+
+    /// How often `waiting` may still be passed.
+    fn passes(&self, waiting: &WaitingView) -> usize {
+        if waiting.preempted { 0 } else { self.limits.bypass_max.saturating_sub(waiting.bypassed) }
+    }
+
+    /// Tokens of the `remaining` ones that this step takes.
+    fn chunk(&self, remaining: usize) -> usize {
+        remaining.min(self.limits.prefill_chunk_max).min(self.budget)
+    }
+
+    fn take_budget(&mut self, tokens: usize, request: RequestId) {
+        self.budget -= tokens;
+        if self.prefilling.len() < Cause::NAMED_MAX && !self.prefilling.contains(&request) {
+            self.prefilling.push(request);
+        }
+    }
+
+    fn token_budget(&self) -> Cause {
+        Cause::TokenBudget { budget: self.limits.max_num_batched_tokens, prefill_of: self.prefilling.clone() }
+    }
+
+    fn no_free_blocks(&self, needed: usize, except: Option<RequestId>) -> Cause {
+        let holders = self.holders.get_or_init(|| largest_holders(&self.situation.running));
+        let holders = holders.iter().copied().filter(|holder| Some(*holder) != except).collect();
+        Cause::NoFreeBlocks { needed, free: self.free, holders }
+    }
+}
+
+/// Those that hold most, in the order of arrival, so that the names change only when the holders do.
+fn largest_holders(running: &[RunningView]) -> Vec<RequestId> {
+    let mut largest: Vec<(usize, usize)> = Vec::with_capacity(Cause::NAMED_MAX + 1); // (blocks, index), ascending
+    for (index, running) in running.iter().enumerate() {
+        let place = largest.partition_point(|(blocks, _)| *blocks < running.blocks);
+        largest.insert(place, (running.blocks, index));
+        if largest.len() > Cause::NAMED_MAX {
+            largest.remove(0);
+        }
+    }
+    largest.sort_by_key(|(_, index)| *index);
+    let mut holders: Vec<_> = largest.iter().map(|(_, index)| running[*index].request).collect();
+    holders.dedup();
+    holders
+}
+
+impl RunningView {
+    /// It could go on, but its client does not read.
+    fn is_slow(&self) -> bool {
+        self.produced && self.outbox_full
+    }
+}

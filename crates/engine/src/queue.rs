@@ -1,0 +1,128 @@
+//! Where sequences wait: the inbox that any thread may push into, and the engine's own queue behind it.
+//!
+//! **Invariant:** the queue's order is the order of service: preempted sequences first, then by arrival.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use ledger::clock::Ns;
+use protocol::Submission;
+
+use crate::outputs::Outbox;
+use crate::sequence::Sequence;
+
+/// A submission on its way to the engine.
+pub(crate) struct Arrival {
+    pub submission: Submission,
+    pub submitted: Ns,
+    pub outbox: Outbox,
+}
+
+/// Hands arrivals to the engine's thread and wakes it. Its length is bounded by the gauge of waiting sequences.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    state: Mutex<InboxState>,
+    bell: Condvar,
+}
+
+/// The engine takes no more arrivals.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+#[derive(Default)]
+struct InboxState {
+    arrivals: Vec<Arrival>,
+    rung: bool,
+    closed: bool,
+}
+
+impl Inbox {
+    /// Adds an arrival, unless the engine takes none any more.
+    pub fn push(&self, arrival: Arrival) -> Result<(), Closed> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Closed);
+        }
+        state.arrivals.push(arrival);
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Wakes the engine: something other than an arrival has changed.
+    pub fn ring(&self) {
+        self.wake(self.lock());
+    }
+
+    /// Moves all arrivals into `taken`, which is empty.
+    pub fn drain(&self, taken: &mut Vec<Arrival>) {
+        let mut state = self.lock();
+        state.rung = false;
+        std::mem::swap(&mut state.arrivals, taken);
+    }
+
+    /// Sleeps until something has changed since the last [`Inbox::drain`].
+    pub fn wait(&self) {
+        let state = self.lock();
+        drop(self.bell.wait_while(state, |state| !state.rung).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Takes no more arrivals; what lies there stays for a last drain.
+    pub fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, InboxState>) {
+        state.rung = true;
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
+        // Every change under this lock is one push, swap or store, so a poisoned state is a whole one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sequences that hold no blocks.
+#[derive(Default)]
+pub(crate) struct Queue {
+    /// Preempted, by arrival: what has begun is finished first.
+    resumed: Vec<Sequence>,
+    /// Never scheduled, by arrival.
+    arrived: Vec<Sequence>,
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.resumed.len() + self.arrived.len()
+    }
+
+    pub fn push_arrived(&mut self, sequence: Sequence) {
+        self.arrived.push(sequence);
+    }
+
+    pub fn push_preempted(&mut self, sequence: Sequence) {
+        let place = self.resumed.partition_point(|other| other.id < sequence.id);
+        self.resumed.insert(place, sequence);
+    }
+
+    /// In the order of service.
+    pub fn iter(&self) -> impl Iterator<Item = &Sequence> {
+        self.resumed.iter().chain(&self.arrived)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.resumed.iter_mut().chain(&mut self.arrived)
+    }
+
+    /// How many at the front were preempted.
+    pub fn preempted(&self) -> usize {
+        self.resumed.len()
+    }
+
+    /// Takes out what `wanted` says yes to, in the order of service; it is asked once for each.
+    pub fn take(&mut self, mut wanted: impl FnMut(&Sequence) -> bool) -> Vec<Sequence> {
+        let mut taken: Vec<_> = self.resumed.extract_if(.., |sequence| wanted(sequence)).collect();
+        taken.extend(self.arrived.extract_if(.., |sequence| wanted(sequence)));
+        taken
+    }
+}

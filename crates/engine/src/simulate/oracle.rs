@@ -1,0 +1,220 @@
+//! A second opinion on a plan, written against the situation and not with the planner's own arithmetic.
+//!
+//! **Invariant:** shares no code with [`crate::plan`] beyond its types.
+
+use std::collections::{HashMap, HashSet};
+
+use ledger::{Cause, RequestId};
+
+use crate::Limits;
+use crate::plan::{Place, Plan, Situation};
+
+/// Checks that a plan keeps its limits, accounts for everyone exactly once, and gives true causes.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn examine(situation: &Situation, plan: &Plan, limits: &Limits) -> Result<(), String> {
+    let oracle = Oracle { situation, plan, limits };
+    oracle.everyone_is_accounted_for_once()?;
+    oracle.limits_are_kept()?;
+    oracle.nobody_is_preempted_without_progress()?;
+    for (place, cause) in &plan.left_out {
+        oracle
+            .cause_is_true(*place, cause)
+            .map_err(|wrong| format!("{place:?} because of {cause:?}: {wrong}"))?;
+    }
+    oracle.something_happens()
+}
+
+struct Oracle<'a> {
+    situation: &'a Situation,
+    plan: &'a Plan,
+    limits: &'a Limits,
+}
+
+fn ensure(holds: bool, claim: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("not so: {claim}")) }
+}
+
+impl Oracle<'_> {
+    fn everyone_is_accounted_for_once(&self) -> Result<(), String> {
+        let mut seen = HashMap::new();
+        let chunks = self.plan.chunks.iter().map(|chunk| Place::Running(chunk.running));
+        let preempted = self.plan.preempt.iter().map(|preemption| Place::Running(preemption.running));
+        let admitted = self.plan.admit.iter().map(|admission| Place::Waiting(admission.waiting));
+        let left_out = self.plan.left_out.iter().map(|(place, _)| *place);
+        for place in chunks.chain(preempted).chain(admitted).chain(left_out) {
+            *seen.entry(format!("{place:?}")).or_insert(0) += 1;
+        }
+        let running = (0..self.situation.running.len()).map(Place::Running);
+        let waiting = (0..self.situation.waiting.len()).map(Place::Waiting);
+        for place in running.chain(waiting) {
+            let times = seen.remove(&format!("{place:?}")).unwrap_or(0);
+            ensure(times == 1, &format!("{place:?} appears once, not {times} times"))?;
+        }
+        ensure(seen.is_empty(), "the plan names nobody who is not there")
+    }
+
+    fn limits_are_kept(&self) -> Result<(), String> {
+        ensure(self.plan.tokens() <= self.limits.max_num_batched_tokens, "the token budget is kept")?;
+        ensure(self.running_after() <= self.limits.max_num_seqs, "no more run than may")?;
+        let mut free = self.situation.blocks_free + self.freed();
+        for chunk in &self.plan.chunks {
+            let running = &self.situation.running[chunk.running];
+            ensure(!(running.produced && running.outbox_full), "no token is made for a full outbox")?;
+            ensure((1..=self.limits.prefill_chunk_max).contains(&chunk.tokens), "a chunk has its size")?;
+            let end = running.computed + chunk.tokens;
+            ensure(end <= running.known, "only known tokens are computed")?;
+            let capacity = (running.blocks + chunk.blocks) * self.limits.block_tokens;
+            ensure(end <= capacity, "a chunk's tokens have blocks")?;
+            ensure(chunk.blocks <= free, "only free blocks are leased to running sequences")?;
+            free -= chunk.blocks;
+        }
+        for admission in &self.plan.admit {
+            let waiting = &self.situation.waiting[admission.waiting];
+            ensure((1..=waiting.known).contains(&admission.tokens), "an admission computes something known")?;
+            ensure(admission.tokens <= self.limits.prefill_chunk_max, "a first chunk has its size")?;
+            ensure(
+                admission.blocks * self.limits.block_tokens > waiting.known,
+                "an admission has room for a token",
+            )?;
+            ensure(admission.blocks <= free, "only free blocks are leased to new sequences")?;
+            ensure(!waiting.outbox_full, "nobody is admitted whose outbox is full")?;
+            free -= admission.blocks;
+        }
+        Ok(())
+    }
+
+    fn nobody_is_preempted_without_progress(&self) -> Result<(), String> {
+        for preemption in &self.plan.preempt {
+            let victim = &self.situation.running[preemption.running];
+            ensure(victim.produced, "a victim got a token since it was admitted")?;
+            match &preemption.cause {
+                Cause::ClientSlow => ensure(victim.outbox_full, "the victim's client is slow")?,
+                Cause::NoFreeBlocks { needed, free, .. } => ensure(needed > free, "a victim was needed")?,
+                other => return Err(format!("a preemption because of {other:?}")),
+            }
+        }
+        ensure(
+            self.plan.preempt.is_empty() || self.plan.admit.is_empty(),
+            "nobody is admitted into a victim's place",
+        )
+    }
+
+    fn cause_is_true(&self, place: Place, cause: &Cause) -> Result<(), String> {
+        match (place, cause) {
+            (Place::Running(index), Cause::ClientSlow) => {
+                ensure(self.situation.running[index].outbox_full, "its outbox is full")
+            }
+            (Place::Waiting(index), Cause::ClientSlow) => {
+                ensure(self.situation.waiting[index].outbox_full, "its outbox is full")
+            }
+            (Place::Running(index), Cause::TokenBudget { .. }) => {
+                ensure(!self.situation.running[index].produced, "only prompts wait for the budget")?;
+                self.budget_is_spent(cause)
+            }
+            (Place::Waiting(_), Cause::TokenBudget { .. }) => self.budget_is_spent(cause),
+            (Place::Waiting(_), Cause::BatchFull { running, max }) => {
+                // A slow client may give way after everyone else was found to have no seat.
+                let unblocked = self.plan.preempt.iter().filter(|it| it.cause == Cause::ClientSlow).count();
+                ensure(*max == self.limits.max_num_seqs, "the limit is the limit")?;
+                ensure(running == max && self.running_after() + unblocked == *max, "all seats are taken")
+            }
+            (Place::Waiting(index), Cause::NoFreeBlocks { needed, free, holders }) => {
+                self.blocks_are_short(index, *needed, *free, holders)
+            }
+            (Place::Waiting(index), Cause::Behind { ahead, next }) => {
+                self.others_go_first(index, *ahead, *next)
+            }
+            _ => Err("nobody waits there for that".into()),
+        }
+    }
+
+    fn budget_is_spent(&self, cause: &Cause) -> Result<(), String> {
+        let Cause::TokenBudget { budget, prefill_of } = cause else { return Err("no budget".into()) };
+        ensure(*budget == self.limits.max_num_batched_tokens, "the budget is the budget")?;
+        ensure(self.plan.tokens() == *budget, "the budget is spent")?;
+        let chunks = self.plan.chunks.iter().map(|chunk| &self.situation.running[chunk.running]);
+        let prefills = chunks.filter(|running| !running.produced).map(|running| running.request);
+        let admitted = self.plan.admit.iter().map(|it| self.situation.waiting[it.waiting].request);
+        let prefilling: HashSet<_> = prefills.chain(admitted).collect();
+        let named: HashSet<_> = prefill_of.iter().copied().collect();
+        ensure(named.is_subset(&prefilling), "those named are computed in this step")?;
+        ensure(named.len() == prefilling.len().min(Cause::NAMED_MAX), "as many are named as may be")?;
+        ensure(!named.is_empty(), "the budget went to somebody's prompt")
+    }
+
+    fn blocks_are_short(
+        &self,
+        index: usize,
+        needed: usize,
+        free: usize,
+        holders: &[RequestId],
+    ) -> Result<(), String> {
+        let own = self.situation.waiting[index].known / self.limits.block_tokens + 1;
+        let before = self.plan.admit.iter().filter(|admission| admission.waiting < index);
+        let running = self.situation.running.len() - self.preempted_for_blocks() + before.clone().count();
+        ensure(
+            needed == own + running * self.limits.growth_blocks,
+            "it needs its tokens' blocks and the reserve",
+        )?;
+        let leased: usize = self.plan.chunks.iter().map(|chunk| chunk.blocks).sum();
+        let admitted: usize = before.map(|admission| admission.blocks).sum();
+        let freed = if self.preempted_for_blocks() > 0 { self.freed() } else { 0 };
+        ensure(
+            free == self.situation.blocks_free + freed - leased - admitted,
+            "so many were free at its turn",
+        )?;
+        ensure(needed > free, "too few were free")?;
+        let held = |request: RequestId| {
+            let own = self.situation.running.iter().filter(|running| running.request == request);
+            own.map(|running| running.blocks).max()
+        };
+        let least = holders.iter().map(|holder| held(*holder).unwrap_or(0)).min();
+        ensure(
+            holders.iter().all(|holder| held(*holder).is_some_and(|blocks| blocks > 0)),
+            "holders hold blocks",
+        )?;
+        let unnamed = self.situation.running.iter().filter(|running| !holders.contains(&running.request));
+        let largest = unnamed.map(|running| running.blocks).max().unwrap_or(0);
+        ensure(least.is_none_or(|least| least >= largest), "the largest holders are named")
+    }
+
+    fn others_go_first(&self, index: usize, ahead: usize, next: RequestId) -> Result<(), String> {
+        let left_out = self.plan.left_out.iter();
+        let before =
+            left_out.filter(|(place, _)| matches!(place, Place::Waiting(other) if *other < index)).count();
+        ensure(ahead == before + self.preempted_for_blocks(), "so many wait before it")?;
+        let victim = self.plan.preempt.iter().any(|it| self.situation.running[it.running].request == next);
+        let blocker = self.plan.left_out.iter().any(|(place, cause)| {
+            let Place::Waiting(other) = *place else { return false };
+            let waiting = &self.situation.waiting[other];
+            let passed = self.plan.admit.iter().filter(|it| it.waiting > other).count();
+            let worn = waiting.preempted || waiting.bypassed + passed >= self.limits.bypass_max;
+            other < index && waiting.request == next && worn && matches!(cause, Cause::NoFreeBlocks { .. })
+        });
+        ensure(victim || blocker, "the one named waits for blocks and may not be passed")
+    }
+
+    /// Not a step without any progress while somebody could make some.
+    fn something_happens(&self) -> Result<(), String> {
+        let plan = self.plan;
+        let nothing = plan.chunks.is_empty() && plan.admit.is_empty() && plan.preempt.is_empty();
+        let eager = self.situation.running.iter().any(|running| !running.outbox_full)
+            || self.situation.waiting.iter().any(|waiting| !waiting.outbox_full);
+        ensure(!nothing || !eager, "something is done while somebody can go on")
+    }
+
+    fn running_after(&self) -> usize {
+        self.situation.running.len() - self.plan.preempt.len() + self.plan.admit.len()
+    }
+
+    fn preempted_for_blocks(&self) -> usize {
+        let for_blocks = |cause: &Cause| matches!(cause, Cause::NoFreeBlocks { .. });
+        self.plan.preempt.iter().filter(|preemption| for_blocks(&preemption.cause)).count()
+    }
+
+    fn freed(&self) -> usize {
+        self.plan.preempt.iter().map(|it| self.situation.running[it.running].blocks).sum()
+    }
+}

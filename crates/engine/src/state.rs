@@ -1,0 +1,152 @@
+//! What others may see of the engine without waiting for it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ledger::clock::Ns;
+use ledger::{StepId, StepRecord};
+
+use crate::Limits;
+
+/// How the engine is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineState {
+    /// Sequences that hold KV blocks.
+    pub running: usize,
+    /// Sequences that wait, preempted ones and those still in the inbox included.
+    pub waiting: usize,
+    pub blocks_free: usize,
+    pub blocks_total: usize,
+    /// Steps executed so far.
+    pub steps: u64,
+    /// The executor is still being made.
+    pub loading: bool,
+    /// What is there is finished, nothing new is taken.
+    pub draining: bool,
+    /// The engine's thread lives, and its last steps did not all break.
+    pub alive: bool,
+    /// How long the step in progress has taken so far; `None` between steps.
+    pub step_running_ns: Option<u64>,
+}
+
+impl EngineState {
+    /// Whether nothing is left to do: the end of a drain.
+    pub fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting == 0
+    }
+}
+
+/// Steps that may break one after the other before the engine calls itself dead.
+const BROKEN_STEPS_MAX: usize = 3;
+
+/// No step is in progress.
+const BETWEEN_STEPS: Ns = Ns::MAX;
+
+/// The numbers behind [`EngineState`], written by the engine and read by anyone.
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    pub running: AtomicUsize,
+    pub waiting: AtomicUsize,
+    pub blocks_free: AtomicUsize,
+    pub steps: AtomicU64,
+    pub loading: AtomicBool,
+    pub draining: AtomicBool,
+    pub stopping: AtomicBool,
+    pub exited: AtomicBool,
+    broken_steps: AtomicUsize,
+    step_began: AtomicU64,
+    /// Nanoseconds between two ends of sequences while others wait, smoothed.
+    turnover_ns: AtomicU64,
+    records: Mutex<VecDeque<StepRecord>>,
+}
+
+impl Gauges {
+    pub fn new(limits: &Limits) -> Self {
+        Gauges {
+            running: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            blocks_free: AtomicUsize::new(limits.blocks),
+            steps: AtomicU64::new(0),
+            loading: AtomicBool::new(true),
+            draining: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            exited: AtomicBool::new(false),
+            broken_steps: AtomicUsize::new(0),
+            step_began: AtomicU64::new(BETWEEN_STEPS),
+            turnover_ns: AtomicU64::new(0),
+            records: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    pub fn state(&self, limits: &Limits, now: Ns) -> EngineState {
+        let began = self.step_began.load(Relaxed);
+        EngineState {
+            running: self.running.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
+            blocks_free: self.blocks_free.load(Relaxed),
+            blocks_total: limits.blocks,
+            steps: self.steps.load(Relaxed),
+            loading: self.loading.load(Relaxed),
+            draining: self.draining.load(Relaxed),
+            alive: !self.exited.load(Relaxed) && self.broken_steps.load(Relaxed) < BROKEN_STEPS_MAX,
+            step_running_ns: (began != BETWEEN_STEPS).then(|| now.saturating_sub(began)),
+        }
+    }
+
+    pub fn step_began(&self, now: Ns) {
+        self.step_began.store(now, Relaxed);
+    }
+
+    pub fn step_ended(&self) {
+        self.step_began.store(BETWEEN_STEPS, Relaxed);
+    }
+
+    /// The step in progress broke.
+    pub fn step_broke(&self) {
+        self.broken_steps.fetch_add(1, Relaxed);
+    }
+
+    /// The step in progress gave tokens.
+    pub fn step_went_well(&self) {
+        self.broken_steps.store(0, Relaxed);
+    }
+
+    /// A sequence ended `gap_ns` after the one before it, and others wait for its place.
+    pub fn place_freed(&self, gap_ns: u64) {
+        let before = self.turnover_ns.load(Relaxed);
+        let after = if before == 0 { gap_ns } else { before - before / 8 + gap_ns / 8 };
+        self.turnover_ns.store(after, Relaxed);
+    }
+
+    /// When a refused client may find a place: about the time in which one is freed, between 1 and 30 seconds.
+    pub fn retry_after(&self) -> Duration {
+        let turnover = Duration::from_nanos(self.turnover_ns.load(Relaxed));
+        turnover.clamp(Duration::from_secs(1), Duration::from_secs(30))
+    }
+
+    pub fn record(&self, record: StepRecord, kept: usize) {
+        let mut records = self.records();
+        while records.len() >= kept {
+            records.pop_front();
+        }
+        records.push_back(record);
+    }
+
+    /// The newest `count` records, oldest first.
+    pub fn newest(&self, count: usize) -> Vec<StepRecord> {
+        let records = self.records();
+        records.iter().skip(records.len().saturating_sub(count)).cloned().collect()
+    }
+
+    /// The records of `first..=last` that are still kept.
+    pub fn between(&self, first: StepId, last: StepId) -> Vec<StepRecord> {
+        self.records().iter().filter(|record| (first..=last).contains(&record.id)).cloned().collect()
+    }
+
+    fn records(&self) -> MutexGuard<'_, VecDeque<StepRecord>> {
+        // A record is pushed whole or not at all, so a panic elsewhere cannot have left the ring half-written.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

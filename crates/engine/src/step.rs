@@ -1,0 +1,192 @@
+//! The step: the loop that all tokens come from.
+//!
+//! **Invariant:** between two steps every sequence is either in the queue, holding nothing, or running with its lease.
+
+mod carry;
+mod phases;
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use ledger::clock::Ns;
+use ledger::{Cause, Member, Parts, StepId};
+
+use crate::batch::batch;
+use crate::blocks::BlockPool;
+use crate::handle::{Clock, Shared};
+use crate::plan::{Plan, Situation, plan};
+use crate::queue::{Arrival, Queue};
+use crate::sample::Scratch;
+use crate::sequence::{Running, SequenceId};
+use crate::{Executor, Handle, Limits, LimitsError};
+
+/// Continuous batching over one executor.
+pub struct Engine<E> {
+    shared: Arc<Shared>,
+    executor: E,
+    pool: BlockPool,
+    queue: Queue,
+    /// By arrival.
+    running: Vec<Running>,
+    /// What the plan of this step was made from, and the plan.
+    situation: Situation,
+    plan: Plan,
+    /// What kept the engine from its inbox, until when.
+    absence: (Cause, Ns),
+    last_end: Ns,
+    next_sequence: SequenceId,
+    arrivals: Vec<Arrival>,
+    scratch: Scratch,
+}
+
+/// Whether a step did anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Worked,
+    /// Nothing can be done until something arrives, is cancelled, or an outbox gets room.
+    Idle,
+}
+
+impl<E: Executor> Engine<E> {
+    /// One step: picks up what has arrived, lets go of what was cancelled, plans, carries the plan out, executes the batch,
+    /// and for each row with logits samples a token, commits it, and hands it out.
+    pub fn step(&mut self) -> Progress {
+        let mut step = self.begin();
+        self.drain_inbox();
+        self.release_cancelled();
+        self.survey();
+        self.plan = plan(&self.situation, &self.shared.limits);
+        self.carry_out_plan();
+        let Some(batch) = batch(&self.running) else { return self.rest(step) };
+        match self.execute(&batch, &mut step) {
+            Ok(mut logits) => {
+                for (row, index) in self.sampling_rows().into_iter().enumerate() {
+                    let Some(sampled) = self.sample(index, &mut logits, row, &mut step) else { continue };
+                    let finish = self.commit(index, &sampled);
+                    self.emit(index, sampled, finish, step.id);
+                }
+            }
+            Err(error) => self.fail_members(&error),
+        }
+        self.release_ended();
+        self.record(step)
+    }
+}
+
+/// What is known of the step in progress.
+struct Step {
+    id: StepId,
+    started: Ns,
+    parts: Parts,
+    /// Time in the executor and in sampling; the rest is scheduling.
+    computing_ns: u64,
+    members: Vec<Member>,
+}
+
+impl<E: Executor> Engine<E> {
+    /// An engine that its owner steps, and a handle to it.
+    ///
+    /// # Errors
+    /// Limits with which no engine makes progress.
+    pub fn new(executor: E, limits: Limits, clock: Clock) -> Result<(Self, Handle), LimitsError> {
+        limits.validate()?;
+        let shared = Shared::new(limits, clock);
+        let handle = Handle::new(shared.clone(), None);
+        Ok((Engine::over(shared, executor), handle))
+    }
+
+    /// Starts an engine on a thread of its own, which makes the executor first.
+    ///
+    /// # Errors
+    /// Limits with which no engine makes progress, or a thread that cannot be started.
+    pub fn start(make: impl FnOnce() -> E + Send + 'static, limits: Limits) -> Result<Handle, StartError> {
+        limits.validate()?;
+        let shared = Shared::new(limits, Arc::new(ledger::now_ns));
+        let exit = Exit(shared.clone());
+        let of_thread = shared.clone();
+        let body = move || {
+            let _exit = exit;
+            Engine::over(of_thread, make()).serve();
+        };
+        let thread = thread::Builder::new().name("engine".into()).spawn(body)?;
+        Ok(Handle::new(shared, Some(thread)))
+    }
+
+    /// What the last step was planned from, and its plan.
+    pub fn last_plan(&self) -> (&Situation, &Plan) {
+        (&self.situation, &self.plan)
+    }
+
+    /// Checks that every block is free or leased to exactly one sequence.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check_blocks(&self) -> Result<(), String> {
+        let leased: Vec<_> = self.running.iter().flat_map(|running| running.lease.blocks()).collect();
+        let distinct: HashSet<_> = leased.iter().collect();
+        let (free, total) = (self.pool.free(), self.pool.total());
+        if free + leased.len() == total && distinct.len() == leased.len() {
+            return Ok(());
+        }
+        Err(format!(
+            "{free} free and {} leased ({} distinct) of {total} blocks",
+            leased.len(),
+            distinct.len()
+        ))
+    }
+
+    fn over(shared: Arc<Shared>, executor: E) -> Self {
+        shared.gauges.loading.store(false, Ordering::Relaxed);
+        let loaded = shared.now();
+        Engine {
+            executor,
+            pool: BlockPool::new(shared.limits.blocks),
+            queue: Queue::default(),
+            running: Vec::new(),
+            situation: Situation::default(),
+            plan: Plan::default(),
+            absence: (Cause::ModelLoading, loaded),
+            last_end: loaded,
+            next_sequence: SequenceId(0),
+            arrivals: Vec::new(),
+            scratch: Scratch::default(),
+            shared,
+        }
+    }
+
+    /// Steps until it is told to stop, and rests while there is nothing to do.
+    fn serve(&mut self) {
+        while !self.shared.gauges.stopping.load(Ordering::Relaxed) {
+            match catch_unwind(AssertUnwindSafe(|| self.step())) {
+                Ok(Progress::Worked) => {}
+                Ok(Progress::Idle) => self.shared.inbox.wait(),
+                Err(panic) => self.fail_all(&phases::message(&*panic)),
+            }
+        }
+        self.shut_down();
+    }
+}
+
+/// Says that the engine's thread is gone, however it ended.
+struct Exit(Arc<Shared>);
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        self.0.inbox.close();
+        self.0.gauges.exited.store(true, Ordering::Relaxed);
+        // Arrivals that nobody will pick up: dropping them ends their receivers.
+        self.0.inbox.drain(&mut Vec::new());
+    }
+}
+
+/// An engine that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    #[error("the engine's thread cannot be started: {0}")]
+    Thread(#[from] std::io::Error),
+}

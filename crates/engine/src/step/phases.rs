@@ -1,0 +1,268 @@
+//! The phases of a step around the plan, in the order in which [`Engine::step`] goes through them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::models::batch::{Batch, Logits};
+use ledger::{Cause, Part, Parts, Stage, StepId, StepRecord, Timeline, delay};
+use protocol::{Finish, Refusal, RefusalKind};
+
+use super::{Engine, Progress, Step};
+use crate::sample::{SampleError, Sampled};
+use crate::sequence::{Running, Sequence, SequenceId};
+use crate::{ExecuteError, Executor};
+
+impl<E: Executor> Engine<E> {
+    pub(super) fn begin(&mut self) -> Step {
+        let started = self.shared.now();
+        self.shared.gauges.step_began(started);
+        let id = StepId(self.shared.gauges.steps.load(Ordering::Relaxed) + 1);
+        Step { id, started, parts: Parts::default(), computing_ns: 0, members: Vec::new() }
+    }
+
+    /// Queues what has arrived.
+    pub(super) fn drain_inbox(&mut self) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.shared.inbox.drain(&mut arrivals);
+        let now = self.shared.now();
+        let any = !arrivals.is_empty();
+        for arrival in arrivals.drain(..) {
+            let (reason, until) = &self.absence;
+            let mut timeline = Timeline::default();
+            if arrival.submitted < *until {
+                timeline.wait(Stage::Handoff, reason.clone(), arrival.submitted);
+            }
+            timeline.enter(Stage::Handoff, (*until).max(arrival.submitted));
+            timeline.enter(Stage::Queue, now);
+            self.queue.push_arrived(Sequence::new(self.next_sequence, arrival, timeline));
+            self.next_sequence = SequenceId(self.next_sequence.0 + 1);
+        }
+        self.arrivals = arrivals;
+        if any {
+            delay::inject(Stage::Queue);
+        }
+    }
+
+    /// Ends sequences whose receivers want no more; their blocks are free before the receivers hear so.
+    pub(super) fn release_cancelled(&mut self) {
+        let running = self.running.extract_if(.., |running| running.sequence.outbox.is_cancelled());
+        let mut cancelled: Vec<Sequence> = running.map(|Running { sequence, .. }| sequence).collect();
+        cancelled.extend(self.queue.take(|sequence| sequence.outbox.is_cancelled()));
+        self.publish_blocks();
+        for sequence in cancelled {
+            sequence.outbox.confirm_cancel(sequence.timeline);
+        }
+    }
+
+    /// Writes down what the planner looks at.
+    pub(super) fn survey(&mut self) {
+        let preempted = self.queue.preempted();
+        let situation = &mut self.situation;
+        situation.running.clear();
+        situation.running.extend(self.running.iter().map(Running::view));
+        situation.waiting.clear();
+        let waiting = self.queue.iter().enumerate();
+        situation.waiting.extend(waiting.map(|(index, sequence)| sequence.view(index < preempted)));
+        situation.blocks_free = self.pool.free();
+    }
+
+    /// Nothing to execute.
+    pub(super) fn rest(&mut self, step: Step) -> Progress {
+        self.publish_blocks();
+        self.absence = (Cause::StepRunning, step.started);
+        self.shared.gauges.step_ended();
+        // A preemption alone is progress: the next plan has blocks to give.
+        if self.plan.preempt.is_empty() { Progress::Idle } else { Progress::Worked }
+    }
+
+    /// Has the batch computed. Its members are charged to prefill or decode for exactly this long.
+    pub(super) fn execute(&mut self, batch: &Batch, step: &mut Step) -> Result<Logits, ExecuteError> {
+        let began = self.shared.now();
+        for running in self.running.iter_mut().filter(|running| running.chunk > 0) {
+            running.sequence.timeline.enter(running.stage(), began);
+            step.members.push(running.member());
+        }
+        self.delay_computation(step);
+        let executor = &mut self.executor;
+        let executed = catch_unwind(AssertUnwindSafe(|| executor.execute(batch, &mut step.parts)));
+        let logits = executed.unwrap_or_else(|panic| Err(ExecuteError::Panicked(message(&*panic))))?;
+        let ended = self.shared.now();
+        for running in self.running.iter_mut().filter(|running| running.chunk > 0) {
+            let next = if running.samples() { Stage::Sample } else { Stage::PrefillWait };
+            running.sequence.timeline.enter(next, ended);
+            running.computed += running.chunk;
+        }
+        step.computing_ns += ended.saturating_sub(began);
+        let (rows, wanted) = (logits.rows, batch.logit_rows.len());
+        if rows != wanted || logits.values.len() != rows * logits.vocabulary {
+            let (values, vocabulary) = (logits.values.len(), logits.vocabulary);
+            let shape = format!(
+                "{values} logits for {rows} rows of {vocabulary}, where {wanted} rows were asked for"
+            );
+            return Err(ExecuteError::Failed(shape));
+        }
+        self.shared.gauges.step_went_well();
+        Ok(logits)
+    }
+
+    /// Test only: makes the step's computation longer.
+    fn delay_computation(&self, step: &Step) {
+        if step.members.iter().any(|member| member.prefill_tokens > 0) {
+            delay::inject(Stage::Prefill);
+        }
+        if step.members.iter().any(|member| member.decode_tokens > 0) {
+            delay::inject(Stage::Decode);
+        }
+    }
+
+    /// Which running sequences have a row of logits now, in the rows' order.
+    pub(super) fn sampling_rows(&self) -> Vec<usize> {
+        let all = self.running.iter().enumerate();
+        let complete =
+            |running: &Running| running.chunk > 0 && running.computed == running.sequence.tokens.len();
+        all.filter(|(_, running)| complete(running)).map(|(index, _)| index).collect()
+    }
+
+    /// Chooses a token from row `row`; a sequence for which none can be chosen fails.
+    pub(super) fn sample(
+        &mut self,
+        index: usize,
+        logits: &mut Logits,
+        row: usize,
+        step: &mut Step,
+    ) -> Option<Sampled> {
+        let began = self.shared.now();
+        delay::inject(Stage::Sample);
+        let vocabulary = self.shared.limits.vocabulary;
+        let width = logits.vocabulary;
+        let running = &mut self.running[index];
+        let sampled = match logits.values[row * width..][..width].get_mut(..vocabulary) {
+            Some(row) => running.sequence.sample(row, &mut self.scratch),
+            None => Err(SampleError::TooShort { logits: width, vocabulary }),
+        };
+        let spent = self.shared.now().saturating_sub(began);
+        step.parts.add(Part::Sampling, Duration::from_nanos(spent));
+        step.computing_ns += spent;
+        match sampled {
+            Ok(sampled) => Some(sampled),
+            Err(error) => {
+                running.fail(refusal(&error));
+                None
+            }
+        }
+    }
+
+    /// Makes the token a part of its sequence; says whether it is the last one.
+    pub(super) fn commit(&mut self, index: usize, sampled: &Sampled) -> Option<Finish> {
+        let running = &mut self.running[index];
+        running.produced = true;
+        running.sequence.commit(sampled.token, &self.shared.limits)
+    }
+
+    /// Hands the token out. After a last one the sequence's blocks are free before its receiver hears so.
+    pub(super) fn emit(&mut self, index: usize, sampled: Sampled, finish: Option<Finish>, step: StepId) {
+        let running = &mut self.running[index];
+        if finish.is_some() {
+            running.end();
+            self.shared.gauges.blocks_free.store(self.pool.free(), Ordering::Relaxed);
+        }
+        let now = self.shared.now();
+        if running.sequence.emit(sampled, finish, step, now).is_err() {
+            running.end();
+        }
+    }
+
+    /// The step broke: its members' KV is not to be trusted, everyone else's is.
+    pub(super) fn fail_members(&mut self, error: &ExecuteError) {
+        self.shared.gauges.step_broke();
+        for running in self.running.iter_mut().filter(|running| running.chunk > 0) {
+            running.fail(Refusal::new(RefusalKind::Internal, error.to_string()));
+        }
+    }
+
+    pub(super) fn release_ended(&mut self) {
+        let now = self.shared.now();
+        for _ in self.running.extract_if(.., |running| running.ended) {
+            if self.queue.len() > 0 {
+                self.shared.gauges.place_freed(now.saturating_sub(self.last_end));
+            }
+            self.last_end = now;
+        }
+    }
+
+    /// Closes the step: its record, the gauges, and everyone's chunk.
+    pub(super) fn record(&mut self, mut step: Step) -> Progress {
+        for running in &mut self.running {
+            running.chunk = 0;
+        }
+        self.publish_blocks();
+        let ended = self.shared.now();
+        let scheduling = ended.saturating_sub(step.started + step.computing_ns);
+        step.parts.add(Part::Scheduling, Duration::from_nanos(scheduling));
+        let record = StepRecord {
+            id: step.id,
+            started_ns: step.started,
+            ended_ns: ended,
+            members: step.members,
+            parts: step.parts,
+            blocks_free: self.pool.free(),
+            blocks_total: self.pool.total(),
+            waiting: self.queue.len(),
+        };
+        self.shared.gauges.record(record, self.shared.limits.steps_kept);
+        self.shared.gauges.steps.store(step.id.0, Ordering::Relaxed);
+        self.shared.gauges.step_ended();
+        self.absence = (Cause::StepRunning, ended);
+        Progress::Worked
+    }
+
+    /// A bug outside the executor: nothing the engine believes is certain, so it begins anew.
+    pub(super) fn fail_all(&mut self, panic: &str) {
+        self.shared.gauges.step_broke();
+        self.shared.gauges.step_ended();
+        self.end_all(&Refusal::new(
+            RefusalKind::Internal,
+            format!("the engine broke down and began anew: {panic}"),
+        ));
+    }
+
+    /// Ends everything, what is in the inbox included.
+    pub(super) fn shut_down(&mut self) {
+        self.shared.inbox.close();
+        self.drain_inbox();
+        self.end_all(&Refusal::new(RefusalKind::Unavailable, "the server has shut down"));
+    }
+
+    fn end_all(&mut self, refusal: &Refusal) {
+        for mut running in self.running.drain(..) {
+            running.fail(refusal.clone());
+        }
+        self.publish_blocks();
+        for sequence in self.queue.take(|_| true) {
+            sequence.outbox.fail(refusal.clone(), sequence.timeline);
+        }
+    }
+
+    fn publish_blocks(&self) {
+        self.shared.gauges.blocks_free.store(self.pool.free(), Ordering::Relaxed);
+    }
+}
+
+/// What to tell the client whose token could not be chosen.
+fn refusal(error: &SampleError) -> Refusal {
+    match error {
+        SampleError::NothingLeft => Refusal::invalid("min_tokens", error.to_string()),
+        SampleError::NotFinite | SampleError::TooShort { .. } => {
+            Refusal::new(RefusalKind::Internal, error.to_string())
+        }
+    }
+}
+
+/// What a panic said.
+pub(super) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "it did not say why".to_owned())
+}
