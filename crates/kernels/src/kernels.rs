@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 
+use crate::attention::AttentionBuffers;
 use crate::detect::{Backend, Isa};
 use crate::error::KernelError;
 use crate::matmul::{Scratch, scratches};
@@ -26,13 +27,16 @@ pub struct Kernels {
     pub(crate) pool: Pool,
     /// One for each thread, locked by it for the length of an operation.
     pub(crate) scratch: Vec<Mutex<Scratch>>,
+    /// Kept between calls of attention, which takes them for its length.
+    pub(crate) attention: Mutex<AttentionBuffers>,
 }
 
 impl Kernels {
     /// Fails where the machine lacks `isa` or `threads` is out of range.
     pub fn new(isa: Isa, precision: Precision, threads: usize) -> Result<Kernels, KernelError> {
         let backend = Backend::new(isa).ok_or(KernelError::IsaUnavailable { isa })?;
-        Ok(Kernels { backend, precision, pool: Pool::new(threads)?, scratch: scratches(threads) })
+        let pool = Pool::new(threads)?;
+        Ok(Kernels { backend, precision, pool, scratch: scratches(threads), attention: Mutex::default() })
     }
 
     pub fn isa(&self) -> Isa {

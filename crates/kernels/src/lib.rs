@@ -22,21 +22,31 @@ mod kernels;
 
 pub mod activations;
 mod matmul;
+mod rows;
+
+mod attention;
+mod kv;
+mod rope;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod reference;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 pub use activations::Activations;
+pub use attention::{AttentionJob, AttentionSequence};
 pub use detect::Isa;
 pub use error::KernelError;
 pub use format::{Format, dequantize};
 pub use kernels::{Kernels, Precision};
+pub use kv::{KvDtype, KvLayer};
 pub use memory::Memory;
 pub use pack::PackedMatrix;
 pub use pool::Pool;
+pub use rope::{RopeParameters, RopeScaling, RopeStyle, RopeTable};
 
 #[cfg(test)]
 mod suite;

@@ -4,6 +4,7 @@
 
 mod product;
 mod quantize;
+mod simd;
 
 /// The proof that this machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@
 
 mod product;
 mod quantize;
+mod simd;
 
 /// The proof that this machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`crate::avx2`] needs.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,11 @@
 mod product;
 mod quantize;
 mod unpack;
+pub(crate) mod activation;
+pub(crate) mod attention;
+pub(crate) mod norm;
+pub(crate) mod rope;
+pub(crate) mod softmax;
 
 /// The proof of nothing: always available.
 #[derive(Clone, Copy, Debug)]
