@@ -1,5 +1,55 @@
-//! Development tasks, run as `cargo xtask NAME`.
+//! Development tasks, run as `cargo xtask NAME`. Each is a sequence of commands that a person could type; what is
+//! checked lives in tests and in `tidy`, never only here.
 
-fn main() -> anyhow::Result<()> {
-    anyhow::bail!("usage: cargo xtask demo|ci|golden|tidy")
+mod demo;
+
+mod ci;
+mod clients;
+mod command;
+mod golden;
+mod models;
+mod python;
+mod summary;
+
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  demo [MODEL]         fetch a model, build, serve it, send a chat, show where its time went; the server stays up
+  ci [--with-1.5b]     everything that must pass: format, lints, tests on the small models (and the 1.5B), clients, tidy
+  golden [ARGS...]     make the committed goldens again, with the reference implementations
+  tidy                 the house rules: who may depend on whom, where unsafe may stand, what the documents promise";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["demo"] => demo::run(catalogue::Catalogue::default_name()),
+        ["demo", model] if !model.starts_with('-') => demo::run(model),
+        ["ci"] => ci::run(false),
+        ["ci", "--with-1.5b"] => ci::run(true),
+        ["golden", rest @ ..] => golden::run(rest),
+        ["tidy"] => tidy::run(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's root, which every task works in.
+fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(PathBuf::from).unwrap_or(here)
 }

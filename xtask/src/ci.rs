@@ -1,0 +1,63 @@
+//! Everything that must pass before a change lands. All checks run even when one has failed, so that one run tells all.
+//!
+//! One cargo profile serves every check: lints, tests and the clients' binary share what is compiled.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::command::{self, cargo};
+use crate::summary::{self, Line, Outcome};
+use crate::{clients, models, tidy};
+
+pub fn run(with_large: bool) -> Result<()> {
+    let mut lines = Vec::new();
+    let mut check = |name: &'static str, outcome: &mut dyn FnMut() -> Outcome| {
+        eprintln!("\n== {name}");
+        let start = Instant::now();
+        let outcome = outcome();
+        lines.push(Line { name, took: start.elapsed(), outcome });
+    };
+    let mut counted = None;
+
+    check("format", &mut || command::run(&mut cargo(&["fmt", "--all", "--check"])).into());
+    check("house rules", &mut || tidy::run().into());
+    check("models", &mut || models::pull_all(with_large).into());
+    check("lints", &mut || {
+        command::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])).into()
+    });
+    check("tests", &mut || {
+        let (output, result) = tests(with_large);
+        counted = summary::count(&output);
+        result.into()
+    });
+    check("doc tests", &mut || command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked"])).into());
+    check("binary", &mut || command::run(&mut cargo(&["build", "--package", "firstlight", "--locked"])).into());
+    let binary = clients::binary("debug");
+    check("Python client", &mut || clients::python(&binary).into());
+    check("Node client", &mut || clients::node(&binary).into());
+
+    println!("{}", summary::render(&lines));
+    if let Some(counted) = &counted {
+        println!("{counted}");
+    }
+    let failed = lines.iter().filter(|line| matches!(line.outcome, Outcome::Failed(_))).count();
+    match (failed, counted) {
+        (0, Some(_)) => Ok(()),
+        (0, None) => bail!("the tests ran, but no line says how many"),
+        (failed, _) => bail!("{failed} of {} checks failed", lines.len()),
+    }
+}
+
+fn tests(with_large: bool) -> (Vec<String>, Result<()>) {
+    let mut tests = if command::exists("cargo", &["nextest", "--version"]) {
+        cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])
+    } else {
+        eprintln!("cargo-nextest is not installed (`cargo install --locked cargo-nextest`); cargo test runs instead");
+        cargo(&["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast"])
+    };
+    if with_large {
+        tests.env("FIRSTLIGHT_TEST_1_5B", "1");
+    }
+    command::run_and_keep(&mut tests)
+}
