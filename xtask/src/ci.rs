@@ -24,15 +24,28 @@ pub fn run(with_large: bool) -> Result<()> {
     check("house rules", &mut || tidy::run().into());
     check("models", &mut || models::pull_all(with_large).into());
     check("lints", &mut || {
-        command::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])).into()
+        command::run(&mut cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+        .into()
     });
     check("tests", &mut || {
         let (output, result) = tests(with_large);
         counted = summary::count(&output);
         result.into()
     });
-    check("doc tests", &mut || command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked"])).into());
-    check("binary", &mut || command::run(&mut cargo(&["build", "--package", "firstlight", "--locked"])).into());
+    check("doc tests", &mut || {
+        command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked"])).into()
+    });
+    check("binary", &mut || {
+        command::run(&mut cargo(&["build", "--package", "firstlight", "--locked"])).into()
+    });
     let binary = clients::binary("debug");
     check("Python client", &mut || clients::python(&binary).into());
     check("Node client", &mut || clients::node(&binary).into());
@@ -53,7 +66,9 @@ fn tests(with_large: bool) -> (Vec<String>, Result<()>) {
     let mut tests = if command::exists("cargo", &["nextest", "--version"]) {
         cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])
     } else {
-        eprintln!("cargo-nextest is not installed (`cargo install --locked cargo-nextest`); cargo test runs instead");
+        eprintln!(
+            "cargo-nextest is not installed (`cargo install --locked cargo-nextest`); cargo test runs instead"
+        );
         cargo(&["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast"])
     };
     if with_large {

@@ -96,6 +96,7 @@ impl Server {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
+    #[expect(clippy::zombie_processes, reason = "the server is meant to outlive this task")]
     fn leave_running(mut self) -> (u32, PathBuf) {
         let child = self.child.take().expect("a server is let go once");
         (child.id(), self.log.clone())
@@ -139,7 +140,8 @@ fn is_healthy(address: SocketAddrV4) -> bool {
         let timeout = Duration::from_secs(2);
         let mut stream = TcpStream::connect_timeout(&address.into(), timeout)?;
         stream.set_read_timeout(Some(timeout))?;
-        write!(stream, "GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let request = format!("GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut start = [0; 12]; // "HTTP/1.1 200"
         stream.read_exact(&mut start)?;
         Ok(String::from_utf8_lossy(&start).into_owned())

@@ -13,8 +13,8 @@ use crate::root;
 pub fn environment(name: &str, requirements: &Path) -> Result<PathBuf> {
     let folder = root().join("target").join("python").join(name);
     let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
-    let wanted =
-        fs::read_to_string(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+    let wanted = fs::read_to_string(requirements)
+        .with_context(|| format!("cannot read {}", requirements.display()))?;
     let installed = folder.join("installed-requirements.txt");
     if python.exists() && fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
         return Ok(python);
@@ -23,7 +23,8 @@ pub fn environment(name: &str, requirements: &Path) -> Result<PathBuf> {
     let Some(system) = system else { bail!("no Python 3 was found; install it, with pip and venv") };
     let made = run(crate::command::command(system, &["-m", "venv", "--clear"]).arg(&folder));
     made.context("could not make a Python environment; on Debian it needs `apt install python3-venv`")?;
-    let mut install = crate::command::command(&python.to_string_lossy(), &["-m", "pip", "install", "--quiet"]);
+    let mut install =
+        crate::command::command(&python.to_string_lossy(), &["-m", "pip", "install", "--quiet"]);
     run(install.args(["--disable-pip-version-check", "-r"]).arg(requirements))?;
     fs::write(&installed, wanted).with_context(|| format!("cannot write {}", installed.display()))?;
     Ok(python)

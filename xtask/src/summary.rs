@@ -102,7 +102,10 @@ mod tests {
             &["     Summary [   1.2s] 3 tests run: 3 passed, 0 skipped"],
             Some("     Summary [   1.2s] 3 tests run: 3 passed, 0 skipped"),
         );
-        check(&["\x1b[32;1m     Summary\x1b[0m [   1.2s] 3 tests run"], Some("     Summary [   1.2s] 3 tests run"));
+        check(
+            &["\x1b[32;1m     Summary\x1b[0m [   1.2s] 3 tests run"],
+            Some("     Summary [   1.2s] 3 tests run"),
+        );
     }
 
     #[test]

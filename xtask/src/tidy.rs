@@ -100,8 +100,10 @@ fn check(repository: &Repository) -> Result<Vec<Finding>> {
 
 impl Repository {
     fn read(root: &Path) -> Result<Repository> {
-        let mut list = command::command("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-        let output = list.current_dir(root).output().context("could not start git, which lists the files to check")?;
+        let mut list =
+            command::command("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let output =
+            list.current_dir(root).output().context("could not start git, which lists the files to check")?;
         if !output.status.success() {
             bail!("git could not list the files: {}", String::from_utf8_lossy(&output.stderr).trim());
         }

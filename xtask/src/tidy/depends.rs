@@ -26,7 +26,17 @@ const ALLOWED: &[Allowed] = &[
     Allowed {
         name: "firstlight",
         normal: &[
-            "api", "text", "fleet", "engine", "models", "kernels", "observe", "load", "catalogue", "protocol", "ledger",
+            "api",
+            "text",
+            "fleet",
+            "engine",
+            "models",
+            "kernels",
+            "observe",
+            "load",
+            "catalogue",
+            "protocol",
+            "ledger",
         ],
         tests: &[],
     },
@@ -56,7 +66,9 @@ fn check_crate(manifests: &Manifests, manifest: &Manifest) -> Vec<Finding> {
     let broken = |what: String| Finding::broken(&manifest.path, what);
     let mut findings = Vec::new();
     let Some(allowed) = ALLOWED.iter().find(|allowed| allowed.name == name) else {
-        return vec![broken(format!("no rule says what {name} may depend on; add it to the table in xtask tidy"))];
+        return vec![broken(format!(
+            "no rule says what {name} may depend on; add it to the table in xtask tidy"
+        ))];
     };
     for dependency in &manifest.dependencies {
         // A crate names itself to have its own test support in its tests.
@@ -99,13 +111,13 @@ fn in_the_workspaces_table(manifests: &Manifests, dependency: &Dependency) -> Op
 #[cfg(test)]
 mod tests {
     use super::super::{Repository, Source, manifests};
-    use super::*;
 
     /// Checks one crate's manifest, given without its `[package]`.
     #[track_caller]
     fn check(name: &str, sections: &str, expected: &[&str]) {
         let file = |path: &str, text: String| Source { path: path.to_owned(), text };
-        let root = "[workspace.dependencies]\nserde_json = \"1\"\ntokio = { version = \"1\" }\nhalf = \"2\"\n";
+        let root =
+            "[workspace.dependencies]\nserde_json = \"1\"\ntokio = { version = \"1\" }\nhalf = \"2\"\n";
         let text = format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{sections}");
         let files = vec![file("Cargo.toml", root.to_owned()), file("crates/x/Cargo.toml", text)];
         let manifests = manifests::read(&Repository { root: "/nowhere".into(), files }).unwrap();
@@ -117,9 +129,21 @@ mod tests {
     fn the_line_goes_one_way() {
         check("engine", "[dependencies]\nmodels.workspace = true\n", &[]);
         check("models", "[dependencies]\nengine.workspace = true\n", &["models must not depend on engine"]);
-        check("models", "[dependencies]\nprotocol.workspace = true\n", &["models must not depend on protocol"]);
-        check("api", "[target.'cfg(unix)'.dependencies]\nengine = {path=\"x\"}\n", &["api must not depend on engine"]);
-        check("api", "[build-dependencies]\ncatalogue = {path=\"x\"}\n", &["api must not depend on catalogue"]);
+        check(
+            "models",
+            "[dependencies]\nprotocol.workspace = true\n",
+            &["models must not depend on protocol"],
+        );
+        check(
+            "api",
+            "[target.'cfg(unix)'.dependencies]\nengine = {path=\"x\"}\n",
+            &["api must not depend on engine"],
+        );
+        check(
+            "api",
+            "[build-dependencies]\ncatalogue = {path=\"x\"}\n",
+            &["api must not depend on catalogue"],
+        );
     }
 
     #[test]
@@ -131,10 +155,18 @@ mod tests {
     #[test]
     fn what_a_crate_must_not_know_does_not_come_in_through_a_library() {
         let dependency = "[dependencies]\nserde_json.workspace = true\n";
-        check("engine", dependency, &["engine must not use serde_json: the engine knows no HTTP and no JSON"]);
+        check(
+            "engine",
+            dependency,
+            &["engine must not use serde_json: the engine knows no HTTP and no JSON"],
+        );
         check("engine", "[dev-dependencies]\nserde_json.workspace = true\n", &[]);
         check("api", dependency, &[]);
-        check("api", "[dependencies]\nhalf.workspace = true\n", &["api must not use half: the edge knows no tensors"]);
+        check(
+            "api",
+            "[dependencies]\nhalf.workspace = true\n",
+            &["api must not use half: the edge knows no tensors"],
+        );
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub fn paths_exist(repository: &Repository) -> Vec<Finding> {
         let exists = |prefix: &str| repository.root.join(prefix).join(&path).exists();
         // A file's name alone is enough, wherever the file is; documents get tedious otherwise.
         let ending = format!("/{path}");
-        let somewhere = !path.contains('/') && repository.files.iter().any(|file| file.path.ends_with(&ending));
+        let somewhere =
+            !path.contains('/') && repository.files.iter().any(|file| file.path.ends_with(&ending));
         if !exists("") && !exists("crates") && !somewhere {
             let place = format!("{ARCHITECTURE}:{line}");
             findings.push(Finding::broken(place, format!("names {path}, which does not exist")));
@@ -63,7 +64,8 @@ fn named_paths(text: &str, folders: &BTreeSet<String>) -> Vec<(usize, String)> {
         } else {
             let words = line.split('`').skip(1).step_by(2);
             let links = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-            let paths = words.filter(|word| is_path(word, folders)).chain(links.filter(|link| is_local(link)));
+            let paths =
+                words.filter(|word| is_path(word, folders)).chain(links.filter(|link| is_local(link)));
             found.extend(paths.map(|path| (index + 1, path.split('#').next().unwrap_or(path).to_owned())));
         }
     }
@@ -73,7 +75,8 @@ fn named_paths(text: &str, folders: &BTreeSet<String>) -> Vec<(usize, String)> {
 fn is_path(word: &str, folders: &BTreeSet<String>) -> bool {
     let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let first = word.split('/').next().unwrap_or("");
-    let in_a_folder = word.contains('/') && (folders.contains(first) || first.is_empty() && word.ends_with(".rs"));
+    let in_a_folder =
+        word.contains('/') && (folders.contains(first) || first.is_empty() && word.ends_with(".rs"));
     let is_file = FILE_ENDINGS.iter().any(|ending| word.len() > ending.len() && word.ends_with(ending));
     plain && (in_a_folder || (is_file && !word.starts_with('/')))
 }
@@ -86,7 +89,8 @@ fn is_local(link: &str) -> bool {
 fn tree_path(line: &str, above: &mut Vec<(usize, String)>) -> Option<String> {
     let name = line.split_whitespace().next()?;
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
-    let is_entry = name.ends_with('/') && name.len() > 1 || FILE_ENDINGS.iter().any(|ending| name.ends_with(ending));
+    let is_entry =
+        name.ends_with('/') && name.len() > 1 || FILE_ENDINGS.iter().any(|ending| name.ends_with(ending));
     if !plain || !is_entry {
         return None;
     }
@@ -108,13 +112,18 @@ pub fn dependencies_have_their_line(repository: &Repository, manifests: &Manifes
     let described: BTreeSet<&str> = file.text.lines().filter_map(described_library).collect();
     let libraries = manifests.workspace.iter().filter(|(_, version)| version.is_some());
     let libraries: BTreeSet<&str> = libraries.map(|(name, _)| name.as_str()).collect();
-    let used: BTreeSet<&str> =
-        manifests.crates.iter().flat_map(|manifest| &manifest.dependencies).map(|d| d.name.as_str()).collect();
+    let used: BTreeSet<&str> = manifests
+        .crates
+        .iter()
+        .flat_map(|manifest| &manifest.dependencies)
+        .map(|d| d.name.as_str())
+        .collect();
 
     let missing = libraries.difference(&described);
     let missing = missing.map(|name| Finding::broken(DEPENDENCIES, format!("has no line for {name}")));
     let gone = described.difference(&libraries);
-    let gone = gone.map(|name| Finding::broken(DEPENDENCIES, format!("has a line for {name}, which is not used")));
+    let gone =
+        gone.map(|name| Finding::broken(DEPENDENCIES, format!("has a line for {name}, which is not used")));
     let idle = libraries.difference(&used);
     let idle = idle.map(|name| Finding::listed("Cargo.toml", format!("{name} is used by no crate")));
     missing.chain(gone).chain(idle).collect()
@@ -140,7 +149,10 @@ mod tests {
 
     #[test]
     fn paths_are_found_in_backticks_and_links() {
-        check("The loop is `engine/src/step.rs`.\nSee `docs/x.md`.", &[(1, "engine/src/step.rs"), (2, "docs/x.md")]);
+        check(
+            "The loop is `engine/src/step.rs`.\nSee `docs/x.md`.",
+            &[(1, "engine/src/step.rs"), (2, "docs/x.md")],
+        );
         check("[style](docs/style.md#names) and `README.md`", &[(1, "README.md"), (1, "docs/style.md")]);
         check("`step.rs` alone is looked for as well", &[(1, "step.rs")]);
     }

@@ -49,7 +49,11 @@ mod tests {
     fn a_host_is_found_wherever_it_stands() {
         let host = HOSTS.map(|(first, second)| format!("{first}{second}"));
         check("README.md", format!("first\nfrom https://www.{}/x\n", host[1]), &["README.md:2"]);
-        check(".ci/run", format!("npm --registry=https://registry.{}", host[3].to_uppercase()), &[".ci/run:1"]);
+        check(
+            ".ci/run",
+            format!("npm --registry=https://registry.{}", host[3].to_uppercase()),
+            &[".ci/run:1"],
+        );
         check("Cargo.lock", format!("registry+https://github.com/rust-lang/{}-index", host[0]), &[]);
         check("README.md", "see the Python package index".to_owned(), &[]);
     }

@@ -33,7 +33,9 @@ pub fn check(file: &RustFile<'_>) -> Vec<Finding> {
 
 fn judge(place: &str, what: &str, length: usize, listed: usize, broken: usize) -> Option<Finding> {
     match length {
-        length if length > broken => Some(Finding::broken(place, format!("{what} has {length} lines; {broken} is the most"))),
+        length if length > broken => {
+            Some(Finding::broken(place, format!("{what} has {length} lines; {broken} is the most")))
+        }
         length if length > listed => Some(Finding::listed(place, format!("{what} has {length} lines"))),
         _ => None,
     }
@@ -127,7 +129,8 @@ mod tests {
         let file = RustFile { path, text, tokens: text.parse().unwrap() };
         let found: Vec<(Severity, String)> =
             super::check(&file).into_iter().map(|finding| (finding.severity, finding.what)).collect();
-        let found: Vec<(Severity, &str)> = found.iter().map(|(severity, what)| (*severity, what.as_str())).collect();
+        let found: Vec<(Severity, &str)> =
+            found.iter().map(|(severity, what)| (*severity, what.as_str())).collect();
         assert_eq!(found, expected);
     }
 

@@ -81,7 +81,11 @@ fn dependencies(table: &Table) -> Vec<Dependency> {
     let mut found = Vec::new();
     for (section, kind) in sections {
         let entries = table.get(section).and_then(Value::as_table).into_iter().flatten();
-        found.extend(entries.map(|(name, value)| Dependency { name: name.clone(), version: version(value), kind }));
+        found.extend(entries.map(|(name, value)| Dependency {
+            name: name.clone(),
+            version: version(value),
+            kind,
+        }));
     }
     found
 }

@@ -16,7 +16,10 @@ pub fn check(file: &RustFile<'_>) -> Vec<Finding> {
     let mut lines = Vec::new();
     find(file.tokens.clone(), &mut lines);
     let place = |line| format!("{}:{line}", file.path);
-    lines.into_iter().map(|line| Finding::broken(place(line), "`unsafe` outside the places that may have it")).collect()
+    lines
+        .into_iter()
+        .map(|line| Finding::broken(place(line), "`unsafe` outside the places that may have it"))
+        .collect()
 }
 
 fn find(tokens: TokenStream, lines: &mut Vec<usize>) {
