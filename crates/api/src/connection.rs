@@ -301,3 +301,58 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Stamped<IO> {
         Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper::{Request, Response};
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::frames;
+    use crate::server::Config;
+
+    /// The rule that deliveries rest on: hyper flushes its socket only when it has written everything that it took. Over
+    /// a pipe of 64 bytes, no frame of 1,000 may count as delivered while more than 64 of its bytes are unread.
+    #[tokio::test]
+    async fn nothing_is_delivered_before_the_socket_has_all_of_it() {
+        const FRAME: usize = 1000;
+        const PIPE: usize = 64;
+        let (mut client, socket) = tokio::io::duplex(PIPE);
+        let clock = Arc::new(ConnectionClock::default());
+        let io = TokioIo::new(Stamped::new(socket, Arc::clone(&clock), Config::default().head));
+        let (frames, body) = frames::stream(Duration::from_secs(60));
+        let body = Mutex::new(Some(body));
+        let service = service_fn(move |_: Request<hyper::body::Incoming>| {
+            clock.begin();
+            let mut body = body.lock().unwrap().take().unwrap();
+            body.attach(Arc::clone(&clock));
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(io, service));
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        for _ in 0..3 {
+            frames.send(Bytes::from(vec![b'x'; FRAME])).await.unwrap();
+        }
+
+        let mut delivered = 0;
+        let mut read = 0;
+        let mut scratch = [0; 10];
+        while delivered < 3 {
+            tokio::select! {
+                biased;
+                delivery = frames.delivered() => delivered = delivery.unwrap().through as usize,
+                count = client.read(&mut scratch) => read += scratch[..count.unwrap()].iter().filter(|byte| **byte == b'x').count(),
+            }
+            assert!(
+                read + PIPE >= delivered * FRAME,
+                "{delivered} delivered, but only {read} bytes were read"
+            );
+        }
+        assert!(read > 2 * FRAME, "the frames were too large for the pipe");
+    }
+}
