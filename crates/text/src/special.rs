@@ -5,10 +5,13 @@
 //!
 //! **Invariant:** matches do not overlap; the leftmost wins, and of several that begin together the longest.
 
+use std::borrow::Cow;
+
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use protocol::TokenId;
 
-use crate::vocabulary::{TokenType, Vocabulary};
+use crate::tokenizer::SPACE_MARK;
+use crate::vocabulary::{Model, TokenType, Vocabulary};
 
 /// Finds special tokens.
 #[derive(Debug)]
@@ -28,17 +31,28 @@ pub struct Found {
 #[derive(Debug)]
 struct Finder {
     automaton: AhoCorasick,
+    /// By pattern; a token of two spellings stands here twice.
     tokens: Vec<TokenId>,
 }
 
 impl Finder {
     fn new(vocabulary: &Vocabulary, wanted: TokenType) -> Self {
-        let tokens: Vec<TokenId> =
-            vocabulary.ids().filter(|token| vocabulary.token_type(*token) == wanted).collect();
+        let mut tokens = Vec::new();
+        let mut spellings: Vec<Cow<[u8]>> = Vec::new();
+        for token in vocabulary.ids().filter(|token| vocabulary.token_type(*token) == wanted) {
+            let bytes = vocabulary.token_bytes(token);
+            tokens.push(token);
+            spellings.push(bytes.into());
+            // SentencePiece's tokens of several spaces match typed U+2581 as well, which is how they are spelled there.
+            if matches!(vocabulary.model, Model::SentencePiece { .. }) && bytes.contains(&b' ') {
+                tokens.push(token);
+                spellings.push(String::from_utf8_lossy(bytes).replace(' ', SPACE_MARK).into_bytes().into());
+            }
+        }
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(tokens.iter().map(|token| vocabulary.token_bytes(*token)))
+            .build(spellings)
             .expect("a vocabulary's size is far below the automaton's limits");
         Finder { automaton, tokens }
     }

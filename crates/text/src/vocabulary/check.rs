@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** counts are checked before anything is allocated in proportion to them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use protocol::TokenId;
@@ -9,6 +10,7 @@ use protocol::TokenId;
 use super::{EOG_NAMES, Merge, Model, TokenType, Vocabulary, VocabularyError, VocabularySource};
 use crate::bytelevel;
 use crate::pretokenize::PreTokenizer;
+use crate::tokenizer::SPACE_MARK;
 
 type Result<T> = std::result::Result<T, VocabularyError>;
 
@@ -22,7 +24,7 @@ pub(super) fn vocabulary(source: VocabularySource) -> Result<Vocabulary> {
     let spellings = spellings(&spelled)?;
     let merges = match model {
         Model::ByteLevel(_) => listed_merges(&source.merges, &spellings)?,
-        Model::SentencePiece { .. } => scored_merges(&source.scores, &spelled, &types, &spellings)?,
+        Model::SentencePiece { .. } => scored_merges(&source.scores, &spelled, &types)?,
     };
     let (bytes, ends) = text_of_tokens(&spelled, &types, model)?;
     let id = |key, id| special_id(key, id, source.tokens.len());
@@ -173,36 +175,55 @@ fn listed_merges(merges: &[Vec<u8>], spellings: &Spellings) -> Result<HashMap<(u
 
 /// SentencePiece lists no merges: any two tokens merge whose joined text is a token, the best score first. Of several
 /// splits of one token the one with the longer left part goes first, as in the merges of the models' original files.
+/// User-defined tokens count with score 0, which converters overwrite. Nothing merges into a control token: it would
+/// let typed text become one.
 fn scored_merges(
     scores: &[f32],
     spelled: &[&str],
     types: &[TokenType],
-    spellings: &Spellings,
 ) -> Result<HashMap<(u32, u32), Merge>> {
     if scores.is_empty() {
         return Err(VocabularyError::Missing { key: "tokenizer.ggml.scores" });
     }
-    let normal = |text: &str| {
-        let token = spellings.get(text).copied()?;
-        (types[token as usize] == TokenType::Normal).then_some(token)
-    };
-    let mut merges: Vec<(u32, u32, u32, usize)> = Vec::new(); // (left, right, joined, bytes of left)
-    for (token, text) in spelled.iter().enumerate().filter(|(token, _)| types[*token] == TokenType::Normal) {
+    let pieces: Vec<(u32, Cow<str>, f32)> = spelled
+        .iter()
+        .zip(types)
+        .enumerate()
+        .filter_map(|(token, (text, kind))| match kind {
+            TokenType::Normal => Some((token as u32, Cow::Borrowed(*text), scores[token])),
+            TokenType::UserDefined => Some((token as u32, Cow::Owned(text.replace(' ', SPACE_MARK)), 0.0)),
+            _ => None,
+        })
+        .collect();
+    let by_text: HashMap<&str, u32> = pieces.iter().map(|(token, text, _)| (&**text, *token)).collect();
+    let mut merges = Vec::new();
+    for (token, text, score) in &pieces {
         for (middle, _) in text.char_indices().skip(1) {
-            if let (Some(left), Some(right)) = (normal(&text[..middle]), normal(&text[middle..])) {
-                merges.push((left, right, token as u32, middle));
+            let (left, right) = text.split_at(middle);
+            if let (Some(left), Some(right)) = (by_text.get(left), by_text.get(right)) {
+                merges.push(Scored {
+                    pair: (*left, *right),
+                    token: *token,
+                    score: *score,
+                    left_bytes: middle,
+                });
             }
         }
         bounded("tokenizer.ggml.scores", merges.len(), Vocabulary::MERGES_MAX)?;
     }
-    merges.sort_by(|(.., a, a_left), (.., b, b_left)| {
-        let by_score = scores[*b as usize].total_cmp(&scores[*a as usize]);
-        by_score.then(a.cmp(b)).then(b_left.cmp(a_left))
+    merges.sort_by(|a, b| {
+        b.score.total_cmp(&a.score).then(b.left_bytes.cmp(&a.left_bytes)).then(a.token.cmp(&b.token))
     });
     let ranked = merges.into_iter().enumerate();
-    Ok(ranked
-        .map(|(rank, (left, right, token, _))| ((left, right), Merge { rank: rank as u32, token }))
-        .collect())
+    Ok(ranked.map(|(rank, merge)| (merge.pair, Merge { rank: rank as u32, token: merge.token })).collect())
+}
+
+/// A merge on its way to a rank.
+struct Scored {
+    pair: (u32, u32),
+    token: u32,
+    score: f32,
+    left_bytes: usize,
 }
 
 /// The bytes each token stands for, in one buffer, and where each ends.
@@ -217,7 +238,7 @@ fn text_of_tokens(spelled: &[&str], types: &[TokenType], model: Model) -> Result
                 None => bytes.extend(text.as_bytes()),
             },
             (Model::SentencePiece { .. }, TokenType::Normal) => {
-                bytes.extend(text.replace(crate::tokenizer::SPACE_MARK, " ").as_bytes());
+                bytes.extend(text.replace(SPACE_MARK, " ").as_bytes());
             }
             (_, TokenType::Byte) => {
                 let what = || "is a byte token, but not spelled like <0x0A>".to_owned();
