@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::Limits;
+use protocol::{Limits, Refusal, RefusalKind};
 
 use crate::Backend;
 use crate::drain::Drain;
+use crate::ids::Ids;
+use crate::prompt::ModelText;
 use crate::ring::Ring;
+use crate::throttle::Throttle;
 
 /// The served models and the rules of the house.
 pub struct App {
@@ -20,6 +23,8 @@ pub struct App {
     pub loopback: bool,
     /// How often a silent stream says that it lives.
     pub keepalive: Duration,
+    pub throttle: Throttle,
+    pub ids: Ids,
     /// The last accounts, for `/v1/requests`.
     pub records: Ring,
     /// Whether the server is going down.
@@ -37,15 +42,44 @@ pub struct Served {
     /// Rows of the output head.
     pub vocabulary: usize,
     pub backend: Arc<dyn Backend>,
+    pub text: ModelText,
 }
 
 impl App {
-    /// The model a request names; a missing or empty name means the first.
-    pub fn model(&self, name: &str) -> Option<&Served> {
-        if name.is_empty() {
-            return self.models.first();
+    /// Requests that the edge holds at once, beyond what the engine queues, where nothing else is configured.
+    pub const REQUESTS_MAX: usize = 4096;
+    /// The interval of keepalives, where nothing else is configured.
+    pub const KEEPALIVE: Duration = Duration::from_secs(10);
+
+    /// Serves `models` without keys, under the documented defaults.
+    pub fn new(models: Vec<Served>) -> Self {
+        App {
+            models,
+            limits: Limits::default(),
+            keys: Vec::new(),
+            loopback: true,
+            keepalive: Self::KEEPALIVE,
+            throttle: Throttle::new(Self::REQUESTS_MAX),
+            ids: Ids::default(),
+            records: Ring::default(),
+            drain: Drain::default(),
         }
-        self.models.iter().find(|served| served.names.iter().any(|known| known == name))
+    }
+
+    /// The model a request names; a missing or empty name means the first.
+    ///
+    /// # Errors
+    /// No such model; says which there are.
+    pub fn model(&self, name: &str) -> Result<&Served, Refusal> {
+        if name.is_empty() {
+            return Ok(&self.models[0]);
+        }
+        let found = self.models.iter().find(|served| served.names.iter().any(|known| known == name));
+        found.ok_or_else(|| {
+            let names: Vec<_> = self.models.iter().map(|served| served.names[0].as_str()).collect();
+            let message = format!("names no model that is served here; there is: {}", names.join(", "));
+            Refusal { kind: RefusalKind::UnknownModel, ..Refusal::invalid("model", message) }
+        })
     }
 }
 
@@ -53,14 +87,6 @@ impl App {
 impl App {
     /// An app without models or keys.
     pub(crate) fn for_tests() -> Self {
-        App {
-            models: Vec::new(),
-            limits: Limits::default(),
-            keys: Vec::new(),
-            loopback: false,
-            keepalive: Duration::from_secs(10),
-            records: Ring::default(),
-            drain: Drain::default(),
-        }
+        App { loopback: false, ..App::new(Vec::new()) }
     }
 }

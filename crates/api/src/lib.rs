@@ -19,6 +19,13 @@ pub mod frames;
 pub mod sse;
 pub mod errors;
 pub mod ring;
+pub mod throttle;
+mod ids;
+pub mod prompt;
+pub mod lifecycle;
+mod answer;
+mod life;
+mod reply;
 
 pub use app::{App, Served};
 pub use backend::{Answers, Backend, BackendState};
