@@ -142,7 +142,7 @@ impl<'a> Planner<'a> {
             slow_end: situation.running.len(),
             prefilling: Vec::new(),
             holders: OnceCell::new(),
-            plan: Plan::default(),
+            plan: Plan { left_out: Vec::with_capacity(situation.waiting.len()), ..Plan::default() },
         }
     }
 
@@ -282,7 +282,8 @@ impl<'a> Planner<'a> {
 
     fn no_free_blocks(&self, needed: usize, except: Option<RequestId>) -> Cause {
         let holders = self.holders.get_or_init(|| largest_holders(&self.situation.running));
-        let holders = holders.iter().copied().filter(|holder| Some(*holder) != except).collect();
+        let mut holders = holders.clone();
+        holders.retain(|holder| Some(*holder) != except);
         Cause::NoFreeBlocks { needed, free: self.free, holders }
     }
 }

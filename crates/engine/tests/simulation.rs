@@ -1,4 +1,5 @@
-//! The whole engine over a fake model, a hundred thousand steps and more, from seeds.
+//! The whole engine over a fake model, more than a hundred thousand steps, from seeds. Every step's plan goes to the
+//! oracle, every block is accounted for, every request ends, and every answer is the one it would be alone.
 
 use engine::Limits;
 use engine::simulate::{Report, Scenario};
@@ -14,9 +15,9 @@ fn scenario(seed: u64, change: impl FnOnce(&mut Scenario)) -> Scenario {
     limits.bypass_max = 5;
     let mut scenario = Scenario {
         seed,
-        steps: 10_000,
+        steps: 20_000,
         limits,
-        arrival_chance: 0.35,
+        arrival_chance: 0.3,
         prompt_max: 200,
         answer_max: 60,
         leave_chance: 0.02,
@@ -29,10 +30,64 @@ fn scenario(seed: u64, change: impl FnOnce(&mut Scenario)) -> Scenario {
 fn check(scenario: &Scenario) -> Report {
     let report = scenario.run().unwrap_or_else(|wrong| panic!("{wrong}"));
     println!("{report:?}");
+    let Report { submitted, finished, cancelled, .. } = report;
+    assert_eq!(finished + cancelled, submitted, "every request that was taken on has ended");
+    assert!(submitted > 100, "the scenario is not empty");
     report
 }
 
 #[test]
-fn smoke() {
-    check(&scenario(1, |_| {}));
+fn a_mixed_crowd_is_served() {
+    for seed in [1, 2] {
+        check(&scenario(seed, |_| {}));
+    }
+}
+
+#[test]
+fn a_tiny_pool_preempts_and_changes_no_answer() {
+    let report = check(&scenario(3, |scenario| {
+        scenario.limits.blocks = 24;
+        scenario.limits.growth_blocks = 0;
+        scenario.prompt_max = 70;
+    }));
+    assert!(report.preemptions > 1000, "{} preemptions", report.preemptions);
+}
+
+#[test]
+fn an_overload_is_refused_and_nobody_starves() {
+    let report = check(&scenario(4, |scenario| {
+        scenario.arrival_chance = 0.9;
+        scenario.leave_chance = 0.0;
+        scenario.slow_share = 0.0;
+    }));
+    assert!(report.refused > 1000, "{} refusals", report.refused);
+}
+
+#[test]
+fn clients_that_hardly_read_do_not_stop_the_others() {
+    check(&scenario(5, |scenario| {
+        scenario.slow_share = 0.9;
+        scenario.limits.outbox_max = 1;
+    }));
+}
+
+#[test]
+fn clients_that_come_and_go_leave_nothing_behind() {
+    let report = check(&scenario(6, |scenario| scenario.leave_chance = 0.3));
+    assert!(report.cancelled > report.finished / 4, "{report:?}");
+}
+
+#[test]
+fn a_budget_of_hardly_any_tokens_still_serves_everyone() {
+    check(&scenario(7, |scenario| {
+        scenario.limits.max_num_batched_tokens = 9;
+        scenario.limits.prefill_chunk_max = 3;
+        scenario.arrival_chance = 0.05;
+    }));
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let scenario = scenario(8, |scenario| scenario.steps = 3_000);
+    assert_eq!(check(&scenario), check(&scenario));
 }

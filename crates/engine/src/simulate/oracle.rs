@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** shares no code with [`crate::plan`] beyond its types.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use ledger::{Cause, RequestId};
 
@@ -38,21 +38,21 @@ fn ensure(holds: bool, claim: &str) -> Result<(), String> {
 
 impl Oracle<'_> {
     fn everyone_is_accounted_for_once(&self) -> Result<(), String> {
-        let mut seen = HashMap::new();
+        let mut running = vec![0; self.situation.running.len()];
+        let mut waiting = vec![0; self.situation.waiting.len()];
         let chunks = self.plan.chunks.iter().map(|chunk| Place::Running(chunk.running));
         let preempted = self.plan.preempt.iter().map(|preemption| Place::Running(preemption.running));
         let admitted = self.plan.admit.iter().map(|admission| Place::Waiting(admission.waiting));
         let left_out = self.plan.left_out.iter().map(|(place, _)| *place);
         for place in chunks.chain(preempted).chain(admitted).chain(left_out) {
-            *seen.entry(format!("{place:?}")).or_insert(0) += 1;
+            let times = match place {
+                Place::Running(index) => running.get_mut(index),
+                Place::Waiting(index) => waiting.get_mut(index),
+            };
+            *times.ok_or_else(|| format!("{place:?} is not there"))? += 1;
         }
-        let running = (0..self.situation.running.len()).map(Place::Running);
-        let waiting = (0..self.situation.waiting.len()).map(Place::Waiting);
-        for place in running.chain(waiting) {
-            let times = seen.remove(&format!("{place:?}")).unwrap_or(0);
-            ensure(times == 1, &format!("{place:?} appears once, not {times} times"))?;
-        }
-        ensure(seen.is_empty(), "the plan names nobody who is not there")
+        let once = running.iter().chain(&waiting).all(|times| *times == 1);
+        ensure(once, "everyone is planned for or left out exactly once")
     }
 
     fn limits_are_kept(&self) -> Result<(), String> {

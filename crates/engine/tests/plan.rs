@@ -1,0 +1,212 @@
+//! The planner alone: policy cases, and any situation that could be, judged by the oracle.
+
+use engine::Limits;
+use engine::plan::{Admission, Place, RunningView, Situation, WaitingView, plan};
+use engine::simulate::{Dice, examine};
+use ledger::{Cause, RequestId};
+
+fn limits() -> Limits {
+    let mut limits = Limits::new(20, 160, 100);
+    limits.block_tokens = 10;
+    limits.max_num_seqs = 6;
+    limits.max_num_batched_tokens = 30;
+    limits.prefill_chunk_max = 20;
+    limits.bypass_max = 3;
+    limits
+}
+
+/// A decoding sequence with `computed` tokens in its KV.
+fn decoding(request: u64, computed: usize) -> RunningView {
+    RunningView {
+        request: RequestId(request),
+        known: computed + 1,
+        computed,
+        blocks: computed.div_ceil(10),
+        produced: true,
+        outbox_full: false,
+    }
+}
+
+fn prefilling(request: u64, computed: usize, known: usize) -> RunningView {
+    let blocks = (known + 1).div_ceil(10);
+    RunningView { request: RequestId(request), known, computed, blocks, produced: false, outbox_full: false }
+}
+
+fn waiting(request: u64, known: usize) -> WaitingView {
+    WaitingView { request: RequestId(request), known, preempted: false, bypassed: 0, outbox_full: false }
+}
+
+fn situation(running: Vec<RunningView>, waiting: Vec<WaitingView>) -> Situation {
+    let held: usize = running.iter().map(|running| running.blocks).sum();
+    Situation { blocks_free: limits().blocks - held, running, waiting }
+}
+
+/// The plan in short: `running index:tokens` for chunks, then what was admitted, preempted, and left out.
+fn check(situation: &Situation, expected: &str) {
+    let plan = plan(situation, &limits());
+    examine(situation, &plan, &limits()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut words: Vec<String> =
+        plan.chunks.iter().map(|chunk| format!("r{}:{}", chunk.running, chunk.tokens)).collect();
+    let admitted = plan.admit.iter().map(|Admission { waiting, tokens, .. }| format!("w{waiting}:{tokens}"));
+    words.extend(admitted);
+    words.extend(plan.preempt.iter().map(|preemption| format!("r{} preempted", preemption.running)));
+    words.extend(plan.left_out.iter().map(|(place, cause)| {
+        let place = match place {
+            Place::Running(index) => format!("r{index}"),
+            Place::Waiting(index) => format!("w{index}"),
+        };
+        let why = match cause {
+            Cause::NoFreeBlocks { .. } => "blocks",
+            Cause::BatchFull { .. } => "seats",
+            Cause::TokenBudget { .. } => "budget",
+            Cause::Behind { .. } => "behind",
+            Cause::ClientSlow => "slow",
+            _ => "?",
+        };
+        format!("{place} {why}")
+    }));
+    assert_eq!(words.join(", "), expected);
+}
+
+#[test]
+fn decodes_go_first_then_prompts_that_have_begun_then_new_ones() {
+    let running = vec![prefilling(1, 5, 13), decoding(2, 8), decoding(3, 3)];
+    check(&situation(running, vec![waiting(4, 40), waiting(5, 2)]), "r1:1, r2:1, r0:8, w0:20, w1 budget");
+}
+
+#[test]
+fn a_prompt_takes_at_most_its_chunk() {
+    check(&situation(vec![], vec![waiting(1, 90), waiting(2, 70)]), "w0:20, w1:10");
+}
+
+#[test]
+fn seats_are_limited() {
+    let running = (1..=6).map(|request| decoding(request, 3)).collect();
+    check(&situation(running, vec![waiting(7, 2)]), "r0:1, r1:1, r2:1, r3:1, r4:1, r5:1, w0 seats");
+}
+
+#[test]
+fn small_ones_pass_a_big_one_only_so_often() {
+    let running = vec![decoding(1, 85)];
+    let mut big = waiting(2, 130);
+    let small = |request| waiting(request, 2);
+    let queue = |big| vec![big, small(3), small(4), small(5), small(6)];
+    check(&situation(running.clone(), queue(big)), "r0:1, w1:2, w2:2, w3:2, w0 blocks, w4 behind");
+    big.bypassed = 2;
+    check(&situation(running.clone(), queue(big)), "r0:1, w1:2, w0 blocks, w2 behind, w3 behind, w4 behind");
+    big.bypassed = 3;
+    check(&situation(running, queue(big)), "r0:1, w0 blocks, w1 behind, w2 behind, w3 behind, w4 behind");
+}
+
+#[test]
+fn nobody_passes_one_that_was_preempted() {
+    let mut victim = waiting(2, 130);
+    victim.preempted = true;
+    check(&situation(vec![decoding(1, 85)], vec![victim, waiting(3, 2)]), "r0:1, w0 blocks, w1 behind");
+}
+
+#[test]
+fn admission_leaves_room_for_the_running_ones_to_grow() {
+    // 18 blocks are held, 2 are free; each running sequence may soon need one of them.
+    let running = vec![decoding(1, 85), decoding(2, 85)];
+    check(&situation(running.clone(), vec![waiting(3, 5)]), "r0:1, r1:1, w0 blocks");
+    check(&situation(running[..1].to_vec(), vec![waiting(3, 5)]), "r0:1, w0:5");
+}
+
+#[test]
+fn the_youngest_decode_gives_way_when_blocks_run_out() {
+    let running = vec![decoding(1, 70), decoding(2, 60), decoding(3, 70)];
+    check(&situation(running, vec![waiting(4, 1)]), "r0:1, r1:1, r2 preempted, w0 behind");
+}
+
+#[test]
+fn one_preemption_is_enough_where_it_frees_enough() {
+    let running = vec![decoding(1, 50), decoding(2, 50), decoding(3, 50), decoding(4, 50)];
+    check(&situation(running, vec![]), "r0:1, r1:1, r2:1, r3 preempted");
+}
+
+#[test]
+fn a_client_that_does_not_read_gives_way_first() {
+    let mut running = vec![decoding(1, 70), decoding(2, 60), decoding(3, 70)];
+    running[0].outbox_full = true;
+    check(&situation(running, vec![]), "r1:1, r2:1, r0 preempted");
+}
+
+#[test]
+fn a_prompt_under_way_is_never_preempted() {
+    let running = vec![decoding(1, 100), prefilling(2, 20, 99)];
+    check(&situation(running, vec![]), "r1:20, r0 preempted");
+}
+
+#[test]
+fn clients_that_do_not_read_cannot_hold_everything_for_ever() {
+    let mut running = vec![decoding(1, 95), decoding(2, 95)];
+    running.iter_mut().for_each(|running| running.outbox_full = true);
+    check(&situation(running.clone(), vec![waiting(3, 5)]), "r1 preempted, r0 slow, w0 blocks");
+    check(&situation(running, vec![]), "r0 slow, r1 slow");
+}
+
+#[test]
+fn a_cause_names_the_largest_holders() {
+    let mut limits = limits();
+    (limits.blocks, limits.max_num_seqs) = (40, 20);
+    let running: Vec<_> = (1..=12).map(|request| decoding(request, 5 * request as usize)).collect();
+    let held: usize = running.iter().map(|running| running.blocks).sum();
+    let situation = Situation { running, waiting: vec![waiting(99, 150)], blocks_free: 48 - held };
+    let plan = plan(&situation, &limits);
+    let (_, cause) = plan.left_out.last().unwrap();
+    let Cause::NoFreeBlocks { holders, .. } = cause else { panic!("{cause:?}") };
+    assert_eq!(*holders, (5..=12).map(RequestId).collect::<Vec<_>>());
+}
+
+/// Not only what a run leads to: whatever the types allow.
+#[test]
+fn any_situation_gets_a_plan_that_the_oracle_accepts() {
+    let mut dice = Dice::new(2026);
+    let mut preemptions = 0;
+    for case in 0..100_000 {
+        let mut limits = limits();
+        limits.max_num_seqs = dice.between(1, 12);
+        limits.max_num_batched_tokens = dice.between(limits.max_num_seqs + 1, 40);
+        limits.prefill_chunk_max = dice.between(1, 40);
+        limits.blocks = dice.between(2, 40);
+        limits.growth_blocks = dice.between(0, 2);
+        limits.bypass_max = dice.between(0, 4);
+        let situation = any_situation(&mut dice, &limits);
+        let plan = plan(&situation, &limits);
+        preemptions += plan.preempt.len();
+        if let Err(wrong) = examine(&situation, &plan, &limits) {
+            panic!("case {case}: {wrong}\n{limits:?}\n{situation:#?}\n{plan:#?}");
+        }
+    }
+    assert!(preemptions > 3_000, "{preemptions} preemptions");
+}
+
+fn any_situation(dice: &mut Dice, limits: &Limits) -> Situation {
+    let mut situation = Situation { blocks_free: limits.blocks, ..Situation::default() };
+    let context = limits.context();
+    for request in 0..dice.between(0, limits.max_num_seqs) {
+        let known = dice.between(1, context - 1);
+        let produced = known > 1 && dice.chance(0.7);
+        let computed = if produced { known - 1 } else { dice.between(0, known - 1) };
+        let blocks = limits.blocks_for(if produced { computed } else { known + 1 });
+        if blocks > situation.blocks_free {
+            continue;
+        }
+        situation.blocks_free -= blocks;
+        let outbox_full = produced && dice.chance(0.2);
+        let request = RequestId(request as u64);
+        situation.running.push(RunningView { request, known, computed, blocks, produced, outbox_full });
+    }
+    let preempted = dice.between(0, 3);
+    for index in 0..dice.between(0, 12) {
+        situation.waiting.push(WaitingView {
+            request: RequestId(100 + index as u64),
+            known: dice.between(1, context - 1),
+            preempted: index < preempted,
+            bypassed: dice.between(0, limits.bypass_max),
+            outbox_full: index < preempted && dice.chance(0.3),
+        });
+    }
+    situation
+}
