@@ -16,12 +16,11 @@ pub struct Span {
 
 /// What a chat template made of a conversation.
 ///
-/// **Invariant:** the spans tile the text. A control token's spelling lies in one of `written` only if the template
-/// wrote it: no character of it came from the request.
+/// **Invariant:** the spans tile the text, and no character of a control token came from the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
     pub text: String,
     pub spans: Vec<Span>,
-    /// Where control tokens may be parsed, ascending and apart.
-    pub written: Vec<Range<usize>>,
+    /// Where the template wrote a control token, ascending and apart. The same spelling elsewhere is plain text.
+    pub control: Vec<Range<usize>>,
 }

@@ -73,11 +73,6 @@ impl Specials {
         }
     }
 
-    /// The spellings of control tokens.
-    pub fn control_tokens(&self) -> &[TokenId] {
-        &self.control.tokens
-    }
-
     /// All special tokens of `text`; `allowed` says whether a control token may be parsed at a place.
     pub fn find_all<'a>(
         &'a self,

@@ -73,12 +73,11 @@ impl Tokenizer {
         self.encode_with(text, |_, _| special == Special::Parse).tokens
     }
 
-    /// The prompt of a rendered conversation. Control tokens are parsed only in what the template wrote.
+    /// The prompt of a rendered conversation. Control tokens are parsed only where the template wrote them.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Prompt {
-        let mut written = rendered.written.iter().peekable();
         let encoding = self.encode_with(&rendered.text, |start, end| {
-            while written.next_if(|range| range.end <= start).is_some() {}
-            written.peek().is_some_and(|range| range.start <= start && end <= range.end)
+            let place = rendered.control.binary_search_by_key(&start, |range| range.start);
+            place.is_ok_and(|index| rendered.control[index].end == end)
         });
         Prompt::new(encoding, &rendered.spans, self.wanted_bos(), None)
     }
@@ -107,9 +106,14 @@ impl Tokenizer {
         text
     }
 
-    /// The control tokens of the vocabulary.
-    pub fn control_tokens(&self) -> &[TokenId] {
-        self.specials.control_tokens()
+    /// The special tokens, to be found in text.
+    pub(crate) fn specials(&self) -> &Specials {
+        &self.specials
+    }
+
+    /// Whether a token is a control token.
+    pub(crate) fn is_control(&self, token: TokenId) -> bool {
+        self.vocabulary.token_type(token) == TokenType::Control
     }
 
     fn wanted_bos(&self) -> Option<TokenId> {

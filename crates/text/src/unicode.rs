@@ -23,12 +23,16 @@ impl Class {
     /// `\s`
     pub const SPACE: Class = Class(16);
 
-    const PATTERNS: [(Class, &'static str); 5] = [
+    /// `[\p{C}\p{Z}]`, less the space: what Python's `repr` escapes.
+    pub const UNPRINTABLE: Class = Class(32);
+
+    const PATTERNS: [(Class, &'static str); 6] = [
         (Class::LETTER, r"\p{L}"),
         (Class::NUMBER, r"\p{N}"),
         (Class::PUNCTUATION, r"\p{P}"),
         (Class::MARK, r"\p{M}"),
         (Class::SPACE, r"\s"),
+        (Class::UNPRINTABLE, r"[\p{C}\p{Z}--\x20]"),
     ];
 
     /// The categories of `character`.

@@ -1,0 +1,110 @@
+//! Renderings against those of transformers (see tools/golden/README.md).
+
+mod model;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use text::{ChatTemplate, Conversation, Rendered, Tokenizer};
+
+/// When the goldens were made: 2026-11-30 12:34:56.
+const NOW_UNIX_S: i64 = 1_796_042_096;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/templates")
+}
+
+fn json(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
+fn conversation(given: &Value) -> Conversation {
+    let flag = |name: &str| given.get(name).and_then(Value::as_bool).unwrap_or(false);
+    Conversation {
+        messages: given["messages"].as_array().unwrap().clone(),
+        tools: given.get("tools").and_then(Value::as_array).cloned(),
+        add_generation_prompt: flag("add_generation_prompt"),
+        continue_final_message: flag("continue_final_message"),
+        kwargs: given.get("kwargs").and_then(Value::as_object).cloned().unwrap_or_default(),
+        now_unix_s: NOW_UNIX_S,
+    }
+}
+
+fn template(source: &str, tokens: &Value, tokenizer: &Arc<Tokenizer>) -> ChatTemplate {
+    let empty = Map::new();
+    let tokens = tokens.as_object().unwrap_or(&empty);
+    let tokens =
+        tokens.iter().map(|(name, text)| (name.clone(), text.as_str().unwrap().to_owned())).collect();
+    ChatTemplate::with_special_tokens(source, tokenizer.clone(), tokens).unwrap()
+}
+
+fn assert_consistent(rendered: &Rendered) {
+    let mut at = 0;
+    for span in &rendered.spans {
+        assert_eq!(span.range.start, at, "spans tile the text");
+        at = span.range.end;
+    }
+    assert_eq!(at, rendered.text.len(), "spans tile the text");
+}
+
+/// What differs between a rendering and its golden.
+fn differs(template: &ChatTemplate, given: &Value, golden: &Value) -> Option<String> {
+    let rendered = template.render(&conversation(given));
+    match (rendered, &golden["expected"], &golden["raised"]) {
+        (Ok(rendered), Value::String(expected), _) => {
+            assert_consistent(&rendered);
+            (rendered.text != *expected).then(|| format!("{:?}\n  not {expected:?}", rendered.text))
+        }
+        (Err(refusal), Value::Null, Value::String(sentence)) => {
+            let quoted: String = sentence.chars().take(80).collect();
+            assert!(refusal.message.len() < 500, "{refusal}");
+            (!refusal.message.contains(&quoted)).then(|| format!("{refusal}, not {sentence:?}"))
+        }
+        (Err(_), Value::Null, Value::Null) => None,
+        (Ok(rendered), ..) => Some(format!("{:?}, but it fails: {golden}", rendered.text)),
+        (Err(refusal), ..) => Some(format!("{refusal}, but not {golden}")),
+    }
+}
+
+#[test]
+fn public_and_own_templates_render_every_conversation_as_transformers_does() {
+    let conversations = json(&folder().join("conversations.json"));
+    let tokenizer = Arc::new(model::read("qwen2").tokenizer());
+    let (mut count, mut wrong) = (0, Vec::new());
+    for entry in fs::read_dir(folder().join("renders")).unwrap() {
+        let path = entry.unwrap().path();
+        let golden = json(&path);
+        let Some(name) = golden["template"].as_str() else { continue };
+        let source = fs::read_to_string(folder().join(name)).unwrap();
+        let template = template(&source, &golden["special_tokens"], &tokenizer);
+        for (title, golden) in golden["renders"].as_object().unwrap() {
+            count += 1;
+            let difference = differs(&template, &conversations[title], golden);
+            wrong.extend(difference.map(|difference| format!("{name}, {title}: {difference}")));
+        }
+    }
+    wrong.iter().for_each(|line| eprintln!("{line}"));
+    assert!(wrong.is_empty(), "{} of {count} differ", wrong.len());
+    assert!(count > 1_000, "only {count} renderings");
+}
+
+#[test]
+fn a_template_reaches_nothing_outside_of_its_variables() {
+    let golden = json(&folder().join("renders/sandbox.json"));
+    let tokenizer = Arc::new(model::read("qwen2").tokenizer());
+    let given = Value::Object(Map::from_iter([("messages".to_owned(), golden["messages"].clone())]));
+    let mut wrong = Vec::new();
+    for (source, golden) in golden["renders"].as_object().unwrap() {
+        let compiled = ChatTemplate::with_special_tokens(source, tokenizer.clone(), Vec::new());
+        let difference = match compiled {
+            Ok(template) => differs(&template, &given, golden),
+            Err(error) => golden["error"].is_null().then(|| error.to_string()),
+        };
+        wrong.extend(difference.map(|difference| format!("{source}: {difference}")));
+    }
+    wrong.iter().for_each(|line| eprintln!("{line}"));
+    assert!(wrong.is_empty(), "{} differ", wrong.len());
+}
