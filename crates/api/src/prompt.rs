@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use crate::reply;
 use ledger::PromptAccount;
 use ledger::record::OriginTokens;
 use protocol::{Input, Refusal, RefusalKind, Request, TokenId};
-use text::{Prompt, Rendered, Tokenizer};
+use text::{ChatTemplate, Conversation, Prompt, Rendered, Tokenizer};
 
 /// A model's own text: tokenizer, template, and the tokens that end an answer.
 pub struct ModelText {
-    pub tokenizer: Tokenizer,
+    pub tokenizer: Arc<Tokenizer>,
+    /// None for a base model.
+    pub template: Option<ChatTemplate>,
     /// End-of-generation tokens.
     pub eog: Arc<[TokenId]>,
 }
@@ -30,10 +33,19 @@ impl ModelText {
         match input {
             Input::Text(text) => Ok(Ready::Raw(text)),
             Input::Tokens(tokens) => Ok(Ready::Tokens(tokens)),
-            Input::Chat { .. } => {
-                let message = "cannot be a conversation: this model has no chat template (it is a base model); use \
-                               /v1/completions, or a model that was trained to chat";
-                Err(Refusal::invalid("messages", message))
+            Input::Chat { messages, tools, add_generation_prompt, template_kwargs } => {
+                let template = self.template.as_ref().ok_or_else(|| {
+                    let message = "cannot be a conversation: this model has no chat template (it is a base model); \
+                                   use /v1/completions, or a model that was trained to chat";
+                    Refusal::invalid("messages", message)
+                })?;
+                let conversation = Conversation {
+                    add_generation_prompt: *add_generation_prompt,
+                    kwargs: template_kwargs.clone(),
+                    now_unix_s: i64::try_from(reply::unix_seconds()).unwrap_or(i64::MAX),
+                    ..Conversation::new(messages, tools)
+                };
+                template.render(&conversation).map(Ready::Rendered)
             }
         }
     }
