@@ -1,0 +1,105 @@
+//! What one forward pass computes: rows of several sequences, decoding and prefilling alike.
+//!
+//! **Invariant:** sequences' rows follow each other without gaps and cover the batch; a sequence's rows are consecutive
+//! positions; its block table reaches over its last one.
+
+use std::ops::Range;
+
+use kernels::AttentionSequence;
+
+use crate::config::Config;
+use crate::kv::KvCache;
+
+/// Rows for one forward pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// One token per row.
+    pub tokens: Vec<u32>,
+    pub sequences: Vec<BatchSequence>,
+    /// Rows whose logits are wanted, in the order in which they are returned.
+    pub logit_rows: Vec<usize>,
+}
+
+/// One sequence's part of a batch: a decoding one has one row, a prefilling one as many as its chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSequence {
+    pub rows: Range<usize>,
+    /// The first row's position; the others follow.
+    pub first_position: usize,
+    /// Position p lies in `blocks[p / block_tokens]`.
+    pub blocks: Vec<u32>,
+}
+
+impl Batch {
+    /// Adds a sequence's next tokens. `wants_logits` asks for the logits of its last row.
+    pub fn push(&mut self, tokens: &[u32], first_position: usize, blocks: &[u32], wants_logits: bool) {
+        let start = self.tokens.len();
+        self.tokens.extend_from_slice(tokens);
+        let rows = start..self.tokens.len();
+        if wants_logits {
+            self.logit_rows.push(rows.end - 1);
+        }
+        self.sequences.push(BatchSequence { rows, first_position, blocks: blocks.to_vec() });
+    }
+
+    /// The sequences as attention wants them.
+    pub(crate) fn attention_sequences(&self) -> Vec<AttentionSequence<'_>> {
+        let sequences = self.sequences.iter().map(|sequence| AttentionSequence {
+            rows: sequence.rows.clone(),
+            first_position: sequence.first_position,
+            blocks: &sequence.blocks,
+        });
+        sequences.collect()
+    }
+
+    /// The same for a batch of only the rows that want logits, in their order.
+    pub(crate) fn logit_sequences(&self) -> Vec<AttentionSequence<'_>> {
+        let mut kept: Vec<AttentionSequence<'_>> = Vec::new();
+        let mut previous = None;
+        for (index, &row) in self.logit_rows.iter().enumerate() {
+            let of = self.sequences.partition_point(|sequence| sequence.rows.end <= row);
+            let sequence = &self.sequences[of];
+            match kept.last_mut() {
+                Some(last) if row > sequence.rows.start && previous == Some(row - 1) => {
+                    last.rows.end = index + 1
+                }
+                _ => kept.push(AttentionSequence {
+                    rows: index..index + 1,
+                    first_position: sequence.first_position + row - sequence.rows.start,
+                    blocks: &sequence.blocks,
+                }),
+            }
+            previous = Some(row);
+        }
+        kept
+    }
+
+    /// Panics where the batch breaks its invariant or points outside the model or the cache: the engine built it wrong.
+    pub(crate) fn check(&self, config: &Config, kv: &KvCache) {
+        let mut next = 0;
+        for BatchSequence { rows, first_position, blocks } in &self.sequences {
+            assert_eq!(rows.start, next, "the rows of sequences follow each other");
+            assert!(rows.end > rows.start, "a sequence has at least one row");
+            next = rows.end;
+            let positions = first_position + rows.len();
+            let reached = blocks.len() * kv.block_tokens();
+            assert!(positions <= reached, "{positions} positions in {reached} that have blocks");
+            assert!(positions <= config.context, "{positions} positions in a context of {}", config.context);
+            assert!(
+                blocks.iter().all(|block| (*block as usize) < kv.blocks()),
+                "a block beyond the {} of the cache in {blocks:?}",
+                kv.blocks()
+            );
+        }
+        assert_eq!(next, self.tokens.len(), "sequences cover all rows");
+        assert!(
+            self.tokens.iter().all(|token| (*token as usize) < config.vocabulary),
+            "a token id beyond the vocabulary of {}",
+            config.vocabulary
+        );
+        assert!(
+            self.logit_rows.iter().all(|row| *row < self.tokens.len()),
+            "logits wanted of a row that is not there"
+        );
+    }
+}
