@@ -31,6 +31,8 @@ pub enum Fault {
              --api-key to serve others"
     )]
     ForeignPage(String),
+    #[error("steps show what runs for every key, so they are only shown where there is at most one key")]
+    OthersShown,
     #[error("nothing is served at {path}; see GET /v1/models and the API reference")]
     NoRoute { path: String },
     #[error("{path} takes {allowed}, not {method}")]
@@ -78,6 +80,7 @@ impl Fault {
             Fault::TwoLengths => row(S::BAD_REQUEST, INVALID, Some("ambiguous_length")),
             Fault::BodyBroken => row(S::BAD_REQUEST, INVALID, Some("body_broken")),
             Fault::ForeignPage(_) => row(S::FORBIDDEN, "permission_error", Some("foreign_host")),
+            Fault::OthersShown => row(S::FORBIDDEN, "permission_error", Some("several_keys")),
             Fault::NoRoute { .. } => row(S::NOT_FOUND, INVALID, Some("unknown_url")),
             Fault::Method { .. } => row(S::METHOD_NOT_ALLOWED, INVALID, Some("method_not_allowed")),
             Fault::HeadTooSlow(_) | Fault::BodyTooSlow { .. } => {

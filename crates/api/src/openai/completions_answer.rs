@@ -98,11 +98,11 @@ struct Logprobs {
 fn logprobs(pieces: &[Piece], said: usize) -> Logprobs {
     let continues = |bytes: &[u8]| bytes.first().is_some_and(|byte| byte & 0xC0 == 0x80);
     let starts = |bytes: &[u8]| bytes.iter().filter(|byte| **byte & 0xC0 != 0x80).count();
-    // Characters begun before the next token; the first token may go on with one that an earlier delta's token began.
-    let mut begun = said + usize::from(pieces.first().is_some_and(|piece| continues(&piece.bytes)));
+    // Characters begun before the next token. Deltas end with whole characters, so none is in progress at first.
+    let mut begun = said;
     let mut offsets = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        offsets.push(begun - usize::from(continues(&piece.bytes)));
+        offsets.push(begun.saturating_sub(usize::from(continues(&piece.bytes))));
         begun += starts(&piece.bytes);
     }
     Logprobs {

@@ -3,7 +3,7 @@
 pub mod chat;
 pub mod completions;
 mod messages;
-mod shared;
+pub(crate) mod shared;
 mod answer;
 pub mod chat_answer;
 pub mod completions_answer;
@@ -40,3 +40,6 @@ impl Format {
         }
     }
 }
+
+#[cfg(test)]
+mod answer_tests;

@@ -1,5 +1,6 @@
 //! `GET /v1/models` and `GET /v1/models/{id}`.
 
+use protocol::Refusal;
 use serde::Serialize;
 
 use crate::{App, Served};
@@ -26,8 +27,15 @@ pub fn list(app: &App) -> List<'_> {
     List { object: "list", data: named.collect() }
 }
 
-/// One name of a served model.
-pub fn model<'a>(served: &Served, name: &'a str) -> Model<'a> {
+/// One name, as asked for.
+///
+/// # Errors
+/// No model has it.
+pub fn one<'a>(app: &'a App, name: &'a str) -> Result<Model<'a>, Refusal> {
+    app.model(name).map(|served| model(served, name))
+}
+
+fn model<'a>(served: &Served, name: &'a str) -> Model<'a> {
     Model {
         id: name,
         object: "model",
