@@ -78,16 +78,17 @@ fn message(message: &Message) -> Value {
     Value::Object(object)
 }
 
-/// Nulls are dropped, and the names for reasoning are one: what is found first stands under `reasoning_content`, and
-/// under `thinking` where that is absent.
+/// Nulls are dropped, and the names for reasoning are one: what is found first stands under `thinking`, before all
+/// else where the message has no such key, and under `reasoning_content`.
 fn normalized(message: &Value) -> Value {
     let Value::Object(object) = message else { return message.clone() };
+    let mut normalized = Map::new();
+    let reasoning = ["reasoning_content", "thinking", "reasoning"]
+        .iter()
+        .find_map(|name| object.get(*name).filter(|value| !value.is_null()));
+    normalized.extend(reasoning.map(|reasoning| ("thinking".to_owned(), reasoning.clone())));
     let kept = object.iter().filter(|(_, value)| !value.is_null());
-    let mut object: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
-    let reasoning = ["reasoning_content", "thinking", "reasoning"].iter().find_map(|name| object.get(*name));
-    if let Some(reasoning) = reasoning.cloned() {
-        object.insert("reasoning_content".into(), reasoning.clone());
-        object.entry("thinking").or_insert(reasoning);
-    }
-    Value::Object(object)
+    normalized.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
+    normalized.extend(reasoning.map(|reasoning| ("reasoning_content".to_owned(), reasoning.clone())));
+    Value::Object(normalized)
 }

@@ -2,6 +2,8 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
+use crate::template::source::{Piece, Pieces, unescaped};
+
 /// All string literals in a template's tags.
 #[derive(Debug)]
 pub struct Literals {
@@ -41,52 +43,13 @@ impl Literals {
     }
 }
 
-/// The string literals between `{{` and `}}`, `{%` and `%}`, unescaped.
+/// The string literals of all tags, unescaped.
 fn in_tags(source: &str) -> Vec<String> {
-    let mut literals = Vec::new();
-    let mut rest = source;
-    while let Some(open) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min() {
-        let comment = rest[open..].starts_with("{#");
-        rest = &rest[open + 2..];
-        if comment {
-            rest = rest.find("#}").map_or("", |close| &rest[close + 2..]);
-            continue;
-        }
-        while let Some(at) = rest.find(['\'', '"', '}']) {
-            let quote = rest.as_bytes()[at];
-            let closes = quote == b'}' && (rest[at..].starts_with("}}") || rest[..at].ends_with('%'));
-            rest = &rest[at + 1..];
-            match quote {
-                b'}' if closes => break,
-                b'}' => {}
-                _ => rest = literal(rest, quote.into(), &mut literals),
-            }
-        }
-    }
-    literals
-}
-
-/// Reads a literal up to its closing quote and gives what follows.
-fn literal<'a>(text: &'a str, quote: char, literals: &mut Vec<String>) -> &'a str {
-    let mut literal = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '\\' => match characters.next() {
-                Some((_, 'n')) => literal.push('\n'),
-                Some((_, 't')) => literal.push('\t'),
-                Some((_, 'r')) => literal.push('\r'),
-                Some((_, other)) => literal.push(other),
-                None => break,
-            },
-            _ if character == quote => {
-                literals.push(literal);
-                return &text[at + 1..];
-            }
-            _ => literal.push(character),
-        }
-    }
-    ""
+    let literal = |piece| match piece {
+        Piece::Literal(literal) => Some(unescaped(literal)),
+        _ => None,
+    };
+    Pieces::new(source).filter_map(literal).collect()
 }
 
 #[cfg(test)]
@@ -98,6 +61,7 @@ mod tests {
         let source =
             r#"'not' {%- if "a\n}}" in {'k': 'v'} -%} {# 'no' #}{{ x.split('</think>')[-1] }} "out""#;
         assert_eq!(in_tags(source), ["a\n}}", "k", "v", "</think>"]);
+        assert_eq!(in_tags(r#"{{ {'a': {'b': 1}} ~ 'c' }}"#), ["a", "b"], "two braces end a tag");
     }
 
     #[test]

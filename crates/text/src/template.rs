@@ -4,7 +4,9 @@
 //! and memory.
 
 mod environment;
+mod methods;
 mod origins;
+pub(crate) mod source;
 
 use std::sync::Arc;
 

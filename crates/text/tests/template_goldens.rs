@@ -69,6 +69,30 @@ fn differs(template: &ChatTemplate, given: &Value, golden: &Value) -> Option<Str
     }
 }
 
+/// Where we differ knowingly: template, conversation, why. A line that no longer differs fails the test.
+const KNOWN: [(&str, &str, &str); 4] = [
+    (
+        "own/strings.jinja",
+        "continue the last message",
+        "the template takes the content to pieces, and the mark behind it that each renderer has its own of",
+    ),
+    (
+        "own/strings.jinja",
+        "control tokens in content",
+        "refused: typed control tokens are turned around, cut and re-cased until nothing tells them from the template's",
+    ),
+    (
+        "own/loops.jinja",
+        "only a system message",
+        "in Python the `else` of a loop runs if every round was left by `continue`",
+    ),
+    (
+        "own/dicts.jinja",
+        "continue the last message",
+        "transformers refuses, since the word `content` is not in the template; the message is printed all the same",
+    ),
+];
+
 #[test]
 fn public_and_own_templates_render_every_conversation_as_transformers_does() {
     let conversations = json(&folder().join("conversations.json"));
@@ -83,7 +107,13 @@ fn public_and_own_templates_render_every_conversation_as_transformers_does() {
         for (title, golden) in golden["renders"].as_object().unwrap() {
             count += 1;
             let difference = differs(&template, &conversations[title], golden);
-            wrong.extend(difference.map(|difference| format!("{name}, {title}: {difference}")));
+            let known =
+                KNOWN.iter().any(|(template, conversation, _)| (*template, *conversation) == (name, title));
+            match difference {
+                Some(difference) if !known => wrong.push(format!("{name}, {title}: {difference}")),
+                None if known => wrong.push(format!("{name}, {title}: is listed, but does not differ")),
+                _ => {}
+            }
         }
     }
     wrong.iter().for_each(|line| eprintln!("{line}"));
@@ -97,13 +127,21 @@ fn a_template_reaches_nothing_outside_of_its_variables() {
     let tokenizer = Arc::new(model::read("qwen2").tokenizer());
     let given = Value::Object(Map::from_iter([("messages".to_owned(), golden["messages"].clone())]));
     let mut wrong = Vec::new();
+    // Python prints nothing for an attribute of a format field; here it is an error. And it refuses to set what could
+    // be an attribute of the object itself; here a namespace has no attributes but its own.
+    let stricter_or_harmless = [
+        "{{ '{0.__class__}'.format('x') }}",
+        "{% set ns = namespace(a=1) %}{% set ns.__class__ = 2 %}{{ ns.a }}",
+    ];
     for (source, golden) in golden["renders"].as_object().unwrap() {
         let compiled = ChatTemplate::with_special_tokens(source, tokenizer.clone(), Vec::new());
         let difference = match compiled {
             Ok(template) => differs(&template, &given, golden),
             Err(error) => golden["error"].is_null().then(|| error.to_string()),
         };
-        wrong.extend(difference.map(|difference| format!("{source}: {difference}")));
+        let known = stricter_or_harmless.contains(&source.as_str());
+        assert!(difference.is_some() || !known, "{source} is listed, but does not differ");
+        wrong.extend(difference.filter(|_| !known).map(|difference| format!("{source}: {difference}")));
     }
     wrong.iter().for_each(|line| eprintln!("{line}"));
     assert!(wrong.is_empty(), "{} differ", wrong.len());

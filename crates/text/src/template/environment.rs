@@ -12,7 +12,8 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
 use serde_json::Map;
 
-use super::TemplateError;
+use super::source::prepared;
+use super::{TemplateError, methods};
 use crate::conversation::Conversation;
 use crate::marks::{self, Pass};
 use crate::python::{self, Dumps};
@@ -59,7 +60,9 @@ pub(super) fn compiled(source: &str, pass: Pass) -> Result<Environment<'static>,
         .set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(syntax)?);
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(methods::call);
+    environment.add_filter("trim", methods::trim);
+    environment.add_filter("indent", methods::indent);
     environment.set_formatter(move |out, _, value| match value.as_str() {
         Some(text) => Ok(out.write_str(text)?),
         None => Ok(out.write_str(&python::str_of(value, pass)?)?),
@@ -68,12 +71,26 @@ pub(super) fn compiled(source: &str, pass: Pass) -> Result<Environment<'static>,
         tojson(value, ensure_ascii, &kwargs, pass)
     });
     environment.add_filter("string", move |value: &Value| python::str_of(value, pass));
+    environment.add_test("iterable", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable
+        )
+    });
+    environment.add_test("sequence", |value: &Value| {
+        let sized = value.kind() == ValueKind::Iterable && value.len().is_some();
+        sized
+            || matches!(
+                value.kind(),
+                ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map
+            )
+    });
     environment.add_function("raise_exception", |sentence: String| -> Result<Value, Error> {
         let error = Error::new(ErrorKind::InvalidOperation, "the template rejects the conversation");
         Err(error.with_source(Raised(sentence)))
     });
     environment.add_function("strftime_now", strftime_now);
-    environment.add_template_owned(NAME, without_generation_tags(source)).map_err(syntax)?;
+    environment.add_template_owned(NAME, prepared(source)).map_err(syntax)?;
     Ok(environment)
 }
 
@@ -203,27 +220,4 @@ fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
     let seconds = state.lookup(NOW).and_then(|now| i64::try_from(now).ok()).unwrap_or(0);
     let now = Timestamp::from_second(seconds).map_err(|error| wrong(&error))?;
     strtime::format(format, &now.to_zoned(TimeZone::UTC)).map_err(|error| wrong(&error))
-}
-
-/// `{% generation %}` marks what an assistant said, for training; it prints nothing. A condition that always holds
-/// treats the whitespace around it alike.
-fn without_generation_tags(source: &str) -> String {
-    let mut result = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(open) = rest.find("{%") {
-        let (before, tag) = rest.split_at(open);
-        result.push_str(before);
-        let Some(close) = tag.find("%}") else { break };
-        let inner = &tag[2..close];
-        let name = inner.trim_matches(['-', '+']).trim();
-        let replaced = match name {
-            "generation" => inner.replace("generation", "if true"),
-            "endgeneration" => inner.replace("endgeneration", "endif"),
-            _ => inner.to_owned(),
-        };
-        result.extend(["{%", &replaced, "%}"]);
-        rest = &tag[close + 2..];
-    }
-    result.push_str(rest);
-    result
 }
