@@ -2,10 +2,20 @@
 
 import sys
 
+import logits_goldens
+import peer
 import template_goldens
+import tiny_models
 import tokenizer_goldens
 
-PARTS = {"tokenizer": tokenizer_goldens.main, "templates": template_goldens.main}
+# In the order of need: the prompts of `logits` use templates, and `peer` reads what the other parts wrote.
+PARTS = {
+    "tokenizer": tokenizer_goldens.main,
+    "templates": template_goldens.main,
+    "tiny": tiny_models.main,
+    "logits": logits_goldens.main,
+    "peer": peer.main,
+}
 
 
 def main() -> None:
