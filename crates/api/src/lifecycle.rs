@@ -9,12 +9,13 @@ use std::time::Duration;
 use hyper::Response;
 use ledger::clock::Ns;
 use ledger::{Outcome, Stage, delay, now_ns};
-use protocol::{Refusal, Request};
+use protocol::{Refusal, RefusalKind, Request};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Event};
+use crate::drain::Phase;
 use crate::errors::Fault;
 use crate::exchange::Exchange;
 use crate::frames::{self, Delivery, FrameBody, Frames, Gone};
@@ -55,7 +56,7 @@ async fn live(app: Arc<App>, mut life: Life, mut exchange: Exchange, format: For
     };
     let delivered = match request.stream {
         true => stream(&app, &mut life, &request, &mut answer, &mut *wire, head).await,
-        false => whole(&mut life, &request, &mut answer, &mut *wire, head).await,
+        false => whole(&app, &mut life, &request, &mut answer, &mut *wire, head).await,
     };
     match delivered {
         Ok((end, last_byte)) => record(&app, life, end, last_byte),
@@ -81,7 +82,10 @@ fn record(app: &App, life: Life, end: End, last_byte: Ns) {
         End::Refused(fault) => {
             life.close(Outcome::Refused, fault.status().as_u16(), Some(fault.to_string()), last_byte)
         }
-        End::Failed(refusal) => life.close(Outcome::Failed, 500, Some(refusal.to_string()), last_byte),
+        End::Failed(refusal) => {
+            let fault = Fault::from(refusal);
+            life.close(Outcome::Failed, fault.status().as_u16(), Some(fault.to_string()), last_byte)
+        }
         End::Gone => life.close(Outcome::CancelledByClient, CLIENT_GONE, None, last_byte),
     };
     app.records.push(tenant, Arc::new(record));
@@ -112,6 +116,7 @@ async fn prepare(
     let request = heavy(size, || format.parse(life.id, &body, &app.limits))?;
     life.ignored.clone_from(&request.ignored);
     life.enter(Stage::Throttle);
+    check_serving(app)?;
     let place = app.throttle.enter()?;
     life.enter(Stage::Route);
     let served = app.model(&request.model)?;
@@ -158,6 +163,7 @@ async fn stream(
             biased;
             delivery = frames.delivered() => { arrived(life, delivery?); continue; }
             next = answer.next() => match next { Some(next) => next, None => break None },
+            () = app.drain.reached(Phase::Ending) => break Some(ended_by_shutdown()),
         };
         match answer.receive(life, choice, output) {
             Event::Delta { delta, tokens } => {
@@ -188,6 +194,7 @@ async fn stream(
 
 /// Writes the answer once it is complete.
 async fn whole(
+    app: &App,
     life: &mut Life,
     request: &Request,
     answer: &mut Answer,
@@ -205,6 +212,7 @@ async fn whole(
         let (choice, output) = tokio::select! {
             () = head.closed() => return Err(Gone),
             next = answer.next() => match next { Some(next) => next, None => break None },
+            () = app.drain.reached(Phase::Ending) => break Some(ended_by_shutdown()),
         };
         match answer.receive(life, choice, output) {
             Event::Delta { delta, tokens } => {
@@ -277,6 +285,13 @@ async fn all_arrived(life: &mut Life, frames: &Frames) -> Result<Ns, Gone> {
         arrived(life, delivery);
     }
     Ok(last_byte)
+}
+
+fn ended_by_shutdown() -> Refusal {
+    Refusal::new(
+        RefusalKind::Unavailable,
+        "the server shut down before the answer was complete; send it again",
+    )
 }
 
 /// Long inputs are worked on without holding up the other requests of this thread.
