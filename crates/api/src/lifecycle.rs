@@ -21,6 +21,7 @@ use crate::exchange::Exchange;
 use crate::frames::{self, Delivery, FrameBody, Frames, Gone};
 use crate::life::Life;
 use crate::openai::Format;
+use crate::routes::check_serving;
 use crate::throttle::Place;
 use crate::wire::{Choice, Ending, Head, Wire};
 use crate::{App, authorize, prompt, reply};

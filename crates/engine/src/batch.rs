@@ -1,6 +1,6 @@
 //! Running sequences to the executor's input: token ids, positions, block tables, and the rows that want logits.
 
-use crate::models::batch::{Batch, BatchSequence};
+use models::{Batch, BatchSequence};
 
 use crate::sequence::Running;
 

@@ -1,7 +1,7 @@
 //! What computes a batch: a model on this machine's cores, or a fake one in simulations.
 
-use crate::models::batch::{Batch, Logits};
 use ledger::Parts;
+use models::{Batch, KvCache, Logits, Model};
 
 /// Computes one step.
 ///
@@ -29,4 +29,23 @@ pub enum ExecuteError {
     Failed(String),
     #[error("the model broke down while it computed this step: {0}")]
     Panicked(String),
+}
+
+/// A model on this machine's cores.
+pub struct CpuExecutor {
+    model: Model,
+    kv: KvCache,
+}
+
+impl CpuExecutor {
+    /// Computes `model` over `kv`.
+    pub fn new(model: Model, kv: KvCache) -> Self {
+        CpuExecutor { model, kv }
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn execute(&mut self, batch: &Batch, parts: &mut Parts) -> Result<Logits, ExecuteError> {
+        Ok(self.model.forward(batch, &mut self.kv, parts))
+    }
 }

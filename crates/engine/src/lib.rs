@@ -24,9 +24,7 @@ mod step;
 
 pub mod simulate;
 
-mod models;
-
-pub use executor::{ExecuteError, Executor};
+pub use executor::{CpuExecutor, ExecuteError, Executor};
 pub use handle::{Clock, Handle};
 pub use limits::{Limits, LimitsError};
 pub use outputs::Outputs;

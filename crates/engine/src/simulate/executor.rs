@@ -11,9 +11,9 @@ use ledger::clock::Ns;
 use protocol::TokenId;
 
 use crate::handle::Clock;
-use crate::models::batch::{Batch, Logits};
 use crate::sample::random::mix;
 use crate::{ExecuteError, Executor, Limits};
+use models::{Batch, Logits};
 
 /// Time that passes only when it is told to.
 #[derive(Clone, Debug, Default)]

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::models::batch::{Batch, Logits};
 use ledger::{Cause, Part, Parts, Stage, StepId, StepRecord, Timeline, delay};
+use models::{Batch, Logits};
 use protocol::{Finish, Refusal, RefusalKind};
 
 use super::{Engine, Progress, Step};
