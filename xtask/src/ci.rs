@@ -2,13 +2,18 @@
 //!
 //! One cargo profile serves every check: lints, tests and the clients' binary share what is compiled.
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
 use crate::command::{self, cargo};
 use crate::summary::{self, Line, Outcome};
-use crate::{clients, models, tidy};
+use crate::{clients, tidy};
+
+/// What the tests run on; the large one when it is asked for.
+const SMALL: [&str; 3] = ["smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"];
+const LARGE: &str = "qwen2.5-coder-1.5b-instruct";
 
 pub fn run(with_large: bool) -> Result<()> {
     let mut lines = Vec::new();
@@ -22,7 +27,6 @@ pub fn run(with_large: bool) -> Result<()> {
 
     check("format", &mut || command::run(&mut cargo(&["fmt", "--all", "--check"])).into());
     check("house rules", &mut || tidy::run().into());
-    check("models", &mut || models::pull_all(with_large).into());
     check("lints", &mut || {
         command::run(&mut cargo(&[
             "clippy",
@@ -35,6 +39,12 @@ pub fn run(with_large: bool) -> Result<()> {
         ]))
         .into()
     });
+    // All targets at once: what tests switch on in a library would otherwise have it compiled a second time.
+    check("build", &mut || {
+        command::run(&mut cargo(&["build", "--workspace", "--all-targets", "--locked"])).into()
+    });
+    let binary = clients::binary("debug");
+    check("models", &mut || pull_models(&binary, with_large).into());
     check("tests", &mut || {
         let (output, result) = tests(with_large);
         counted = summary::count(&output);
@@ -43,10 +53,6 @@ pub fn run(with_large: bool) -> Result<()> {
     check("doc tests", &mut || {
         command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked"])).into()
     });
-    check("binary", &mut || {
-        command::run(&mut cargo(&["build", "--package", "firstlight", "--locked"])).into()
-    });
-    let binary = clients::binary("debug");
     check("Python client", &mut || clients::python(&binary).into());
     check("Node client", &mut || clients::node(&binary).into());
 
@@ -75,4 +81,12 @@ fn tests(with_large: bool) -> (Vec<String>, Result<()>) {
         tests.env("FIRSTLIGHT_TEST_1_5B", "1");
     }
     command::run_and_keep(&mut tests)
+}
+
+/// Before the tests, so that no test's time has a download in it.
+fn pull_models(binary: &Path, with_large: bool) -> Result<()> {
+    let mut names = SMALL.into_iter().chain(with_large.then_some(LARGE));
+    names.try_for_each(|name| {
+        command::run(&mut command::command(&binary.to_string_lossy(), &["model", "pull", name]))
+    })
 }

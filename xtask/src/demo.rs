@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::command::{self, cargo};
 use crate::{clients, root};
 
+pub const DEFAULT_MODEL: &str = "smollm2-135m-instruct";
 /// The port users of other servers expect; another free one is taken when it is in use.
 const PREFERRED_PORT: u16 = 8000;
 /// Loading is a matter of seconds; this is for a machine that is busy with something else.
