@@ -77,6 +77,9 @@ fn pass_on(from: impl Read, mut to: impl Write) -> Vec<String> {
 fn show(command: &Command) -> String {
     let program = command.get_program().to_string_lossy().into_owned();
     let name = program.rsplit(['/', '\\']).next().unwrap_or(&program).to_owned();
-    let arguments = command.get_args().map(|argument| argument.to_string_lossy().into_owned());
+    let arguments = command.get_args().map(|argument| {
+        let argument = argument.to_string_lossy();
+        if argument.contains(' ') { format!("\"{argument}\"") } else { argument.into_owned() }
+    });
     std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ")
 }
