@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, dict]:
 
 
 def golden_of(path: Path, sequences: dict[str, list[int]]) -> dict[str, dict]:
-    """Per prompt: `tokens`; `top` and `logprobs` of what follows each; `next`, the log-probability of what does follow."""
+    """Per prompt: `tokens`; `top` and `logprobs` of what follows each; `next`, that of the token that does follow."""
     model = forward.Model(path)
     following = np.array([token for tokens in sequences.values() for token in [*tokens[1:], 0]])
     ids, values, following_values = [], [], []

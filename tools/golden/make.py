@@ -1,7 +1,11 @@
-"""Writes the committed goldens again: `python3 tools/golden/make.py [part ...]`, all parts when none is named."""
+"""Writes the committed goldens again: `python3 tools/golden/make.py [part ...]`.
+
+Without a part named, all are made but `peer`, which needs a build of llama.cpp.
+"""
 
 import sys
 
+import dequantize
 import logits_goldens
 import peer
 import template_goldens
@@ -10,6 +14,7 @@ import tokenizer_goldens
 
 # In the order of need: the prompts of `logits` use templates, and `peer` reads what the other parts wrote.
 PARTS = {
+    "dequantize": dequantize.main,
     "tokenizer": tokenizer_goldens.main,
     "templates": template_goldens.main,
     "tiny": tiny_models.main,
@@ -19,7 +24,7 @@ PARTS = {
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(PARTS)
+    names = sys.argv[1:] or [part for part in PARTS if part != "peer"]
     unknown = [name for name in names if name not in PARTS]
     if unknown:
         sys.exit(f"unknown part {unknown[0]!r}; the parts are {', '.join(PARTS)}")

@@ -114,7 +114,9 @@ def compare_tokenizer(family: str) -> None:
                 normalized += 1  # llama.cpp leaves Qwen's normalization out
             else:
                 different.append((golden["group"], key, golden["text"]))
-    print(f"{family}: {normalized} differ by normalization, {len(different)} otherwise", *different, sep="\n  ", flush=True)
+    print(f"{family}: {normalized} differ by normalization, {len(different)} otherwise", flush=True)
+    for item in different:
+        print(f"  {item}")
 
 
 def main() -> None:

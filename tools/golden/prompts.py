@@ -10,14 +10,19 @@ from template_goldens import render
 LONG_TOKENS = 900
 LONG_REPEATS_AFTER = 620  # farther than Gemma's window of 512
 
-ENGLISH = """The lighthouse keeper counted the ships every evening and wrote the number in a blue book. On clear days there \
-were seven or eight of them; in fog he counted the horns instead. When the new lamp arrived in 1911, he complained that it \
-was too bright, that it kept the birds awake, and that nobody had asked him. Two years later he could not imagine the coast \
-without it, and he told every visitor that the lamp had been his idea from the very beginning."""
+ENGLISH = (
+    "The lighthouse keeper counted the ships every evening and wrote the number in a blue book. On clear "
+    "days there were seven or eight of them; in fog he counted the horns instead. When the new lamp "
+    "arrived in 1911, he complained that it was too bright, that it kept the birds awake, and that nobody "
+    "had asked him. Two years later he could not imagine the coast without it, and he told every visitor "
+    "that the lamp had been his idea from the very beginning."
+)
 
-CHINESE = """春天来了，河边的柳树长出了新叶。小镇上的人们早早起床，打开店门，准备迎接第一批客人。卖豆腐的老王已经在街角站了二十年，\
-他说做豆腐最重要的是水，其次是耐心。孩子们背着书包跑过石桥，桥下的水慢慢地流向远方。到了中午，太阳晒得石板发烫，大家都躲进茶馆里，\
-一边喝茶一边谈论今年的收成和明年的打算。"""
+CHINESE = (
+    "春天来了，河边的柳树长出了新叶。小镇上的人们早早起床，打开店门，准备迎接第一批客人。卖豆腐的老王"
+    "已经在街角站了二十年，他说做豆腐最重要的是水，其次是耐心。孩子们背着书包跑过石桥，桥下的水慢慢地"
+    "流向远方。到了中午，太阳晒得石板发烫，大家都躲进茶馆里，一边喝茶一边谈论今年的收成和明年的打算。"
+)
 
 CODE = '''def merge_intervals(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge overlapping intervals; the input need not be sorted."""
@@ -47,8 +52,10 @@ JSON = json.dumps(
     indent=1,
 )
 
-MIXED = """Привет! 👋 Ça va bien? 日本語も少し。 $E = mc^2$ — 25 °C ≈ 77 °F; see https://example.org/a?b=1#c … \
-\tنعم، شكرا. 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"""
+MIXED = (
+    "Привет! 👋 Ça va bien? 日本語も少し。 $E = mc^2$ — 25 °C ≈ 77 °F; see https://example.org/a?b=1#c … "
+    "\tنعم، شكرا. 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"
+)
 
 CHAT = [
     {"role": "system", "content": "You are a terse assistant."},
@@ -58,38 +65,52 @@ CHAT = [
 ]
 ANSWER = "The Volga is the longest of the three. It is about 3,530 kilometres long and flows into the Caspian Sea."
 
-LONG = (
-    "Inventory of the old museum, written down room by room before the building was closed for repairs. "
-    + " ".join(
-        f"Room {number}: {things}."
-        for number, things in enumerate(
-            [
-                "a brass telescope with a cracked lens, two maps of the northern sea, and a letter signed by a captain Morel",
-                "eleven clocks, of which only the smallest still runs; the guard winds it on Fridays and sets it by the train",
-                "a stuffed heron, a tray of beetles sorted by colour, and a drawer of labels that belong to nothing any more",
-                "the skeleton of a horse, life size, missing its left foreleg, which was lent to a school in 1932 and never returned",
-                "paintings of the harbour by four different hands; the best of them is unsigned and hangs behind the door",
-                "coins in a glass case, mostly copper, one of them gold and, according to the catalogue, certainly false",
-                "a loom, three spindles, a basket of undyed wool and the photograph of a woman who knew how to use them",
-                "books on bees, on locks, on the repair of organs, and one on the history of this very collection, uncut",
-                "an iron stove with tiles from Delft, blue on white, showing the months of the year; October is missing",
-                "nothing at all, except for a chair beside the window, from which the whole valley can be seen in winter",
-                "a model of the bridge as it was first proposed, with nine arches, next to a model of the bridge as built, with five",
-                "uniforms, moth-eaten, and a drum that children are allowed to beat once a year on the day of the founding",
-                "the bell of a ship, green with age, engraved with a name that nobody in the town is able to read",
-                "pressed flowers from the mountains, each with a date, a height above the sea and the initials of the finder",
-                "a cabinet of minerals: quartz, fluorite, galena, cinnabar, and a meteorite the size of a fist",
-                "letters of the founder to her sister, tied with a red ribbon, to be opened a hundred years after her death",
-                "tools of a cooper, tools of a saddler, tools of a clockmaker, all of them clean, oiled and ready for work",
-                "masks of painted wood for the winter procession, each with its own name and its own temper",
-                "a barometer that has predicted storm since the war, and a chart on which somebody kept count of its errors",
-                "the ledger of the mill, four volumes, in which flour, rain, births and debts are noted in the same hand",
-                "a globe without Antarctica, a globe without Australia, and a sphere of blank paper waiting to be drawn on",
-                "a piano without strings, on which a composer of some fame is said to have learned to play without being heard",
-            ],
-            start=1,
-        )
-    )
+ROOMS = [
+    "a brass telescope with a cracked lens, two maps of the northern sea, and a letter signed by a "
+    "captain Morel",
+    "eleven clocks, of which only the smallest still runs; the guard winds it on Fridays and sets it by "
+    "the train",
+    "a stuffed heron, a tray of beetles sorted by colour, and a drawer of labels that belong to nothing "
+    "any more",
+    "the skeleton of a horse, life size, missing its left foreleg, which was lent to a school in 1932 and "
+    "never returned",
+    "paintings of the harbour by four different hands; the best of them is unsigned and hangs behind the "
+    "door",
+    "coins in a glass case, mostly copper, one of them gold and, according to the catalogue, certainly "
+    "false",
+    "a loom, three spindles, a basket of undyed wool and the photograph of a woman who knew how to use "
+    "them",
+    "books on bees, on locks, on the repair of organs, and one on the history of this very collection, "
+    "uncut",
+    "an iron stove with tiles from Delft, blue on white, showing the months of the year; October is "
+    "missing",
+    "nothing at all, except for a chair beside the window, from which the whole valley can be seen in "
+    "winter",
+    "a model of the bridge as it was first proposed, with nine arches, next to a model of the bridge as "
+    "built, with five",
+    "uniforms, moth-eaten, and a drum that children are allowed to beat once a year on the day of the "
+    "founding",
+    "the bell of a ship, green with age, engraved with a name that nobody in the town is able to read",
+    "pressed flowers from the mountains, each with a date, a height above the sea and the initials of the "
+    "finder",
+    "a cabinet of minerals: quartz, fluorite, galena, cinnabar, and a meteorite the size of a fist",
+    "letters of the founder to her sister, tied with a red ribbon, to be opened a hundred years after her "
+    "death",
+    "tools of a cooper, tools of a saddler, tools of a clockmaker, all of them clean, oiled and ready for "
+    "work",
+    "masks of painted wood for the winter procession, each with its own name and its own temper",
+    "a barometer that has predicted storm since the war, and a chart on which somebody kept count of its "
+    "errors",
+    "the ledger of the mill, four volumes, in which flour, rain, births and debts are noted in the same "
+    "hand",
+    "a globe without Antarctica, a globe without Australia, and a sphere of blank paper waiting to be "
+    "drawn on",
+    "a piano without strings, on which a composer of some fame is said to have learned to play without "
+    "being heard",
+]
+
+LONG = "Inventory of the old museum, written down room by room before the building was closed for repairs. " + " ".join(
+    f"Room {number}: {things}." for number, things in enumerate(ROOMS, start=1)
 )
 
 # Gemma's base model has no chat template; its tokens for turns exist, and a right engine handles them all the same.
@@ -106,7 +127,8 @@ def chat_text(name: str) -> str:
 
 def sequences(name: str, vocab: vocabulary.Vocabulary, tokenizer) -> dict[str, list[int]]:
     """Token ids by prompt, as the model would get them: special tokens parsed, BOS where the file asks for it."""
-    texts = {"english": ENGLISH, "chinese": CHINESE, "code": CODE, "json": JSON, "mixed": MIXED, "chat": chat_text(name)}
+    texts = {"english": ENGLISH, "chinese": CHINESE, "code": CODE, "json": JSON, "mixed": MIXED}
+    texts["chat"] = chat_text(name)
     tokenizer.encode_special_tokens = False
 
     def encode(text: str) -> list[int]:

@@ -16,7 +16,7 @@ import vocabulary
 OUT = Path(__file__).parents[2] / "crates/models/tests/goldens/tiny"
 TYPES = gguf.GGMLQuantizationType
 CONTROLS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-PAIRS = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "ti", "es", "or", "te", "of", "ed", "is", "it", "al", "ar"]
+PAIRS = "th he in er an re on at en nd ti es or te of ed is it al ar".split()
 VOCABULARY = 300
 CONTEXT = 512
 EPSILON = 0.01  # far larger than any real one, so that leaving it out or misplacing it shows
@@ -198,7 +198,8 @@ def main() -> None:
         logits_goldens.write(out, golden)
         spread = np.ptp([row[0] for row in golden["long"]["logprobs"]])
         assert path.stat().st_size < 300_000, path.stat().st_size
-        print(f"{name}: {path.stat().st_size:,} + {out.stat().st_size:,} bytes, best log-probabilities spread {spread:.2f}")
+        sizes = f"{path.stat().st_size:,} + {out.stat().st_size:,} bytes"
+        print(f"{name}: {sizes}, best log-probabilities spread {spread:.2f}", flush=True)
 
 
 if __name__ == "__main__":
