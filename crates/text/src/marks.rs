@@ -9,7 +9,7 @@
 //!
 //! **Invariant:** in an aligned rendering an unmarked character outside of the kept set was written by the template.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use serde_json::{Map, Value};
@@ -41,14 +41,34 @@ pub const OTHER: Slot = 0;
 /// The slot of tools.
 pub const TOOLS: Slot = 1;
 
-/// The slot of a message.
-pub fn of_message(index: usize) -> Slot {
-    (index as u32).saturating_add(2).min(SLOTS - 1)
+/// Which messages share a slot. Equal messages do, since templates compare whole messages with one another.
+#[derive(Debug)]
+pub struct Slots {
+    of_message: Vec<Slot>,
+    /// The messages of each slot, ascending.
+    messages: HashMap<Slot, Vec<usize>>,
 }
 
-/// The message of a slot.
-pub fn message_of(slot: Slot) -> Option<usize> {
-    slot.checked_sub(2).map(|index| index as usize)
+impl Slots {
+    /// Gives every message of a conversation its slot.
+    pub fn new(messages: &[Value]) -> Self {
+        let mut by_text = HashMap::new();
+        let mut slots = Slots { of_message: Vec::new(), messages: HashMap::new() };
+        for (index, message) in messages.iter().enumerate() {
+            let fresh = (TOOLS + 1 + index as u32).min(SLOTS - 1);
+            let slot = *by_text.entry(message.to_string()).or_insert(fresh);
+            slots.of_message.push(slot);
+            slots.messages.entry(slot).or_default().push(index);
+        }
+        slots
+    }
+
+    /// The message that a mark of `slot` stands for, where templates print messages in order and `last` came before.
+    pub fn message(&self, slot: Slot, last: Option<usize>) -> Option<usize> {
+        let messages = self.messages.get(&slot)?;
+        let next = last.map_or(0, |last| messages.partition_point(|message| *message <= last));
+        messages.get(next).or(messages.last()).copied()
+    }
 }
 
 /// Values are marked in plane 16, three marks to a slot; which of the three depends on the character, so that a
@@ -105,6 +125,7 @@ pub enum Reach {
 pub struct Marker<'a> {
     reach: Reach,
     literals: &'a Literals,
+    slots: &'a Slots,
     /// Characters of the request that were left as they are.
     kept: HashSet<char>,
 }
@@ -123,9 +144,9 @@ enum Part {
 }
 
 impl<'a> Marker<'a> {
-    /// A marker for a template with these literals.
-    pub fn new(reach: Reach, literals: &'a Literals) -> Self {
-        Marker { reach, literals, kept: HashSet::new() }
+    /// A marker for a template with these literals and a conversation with these slots.
+    pub fn new(reach: Reach, literals: &'a Literals, slots: &'a Slots) -> Self {
+        Marker { reach, literals, slots, kept: HashSet::new() }
     }
 
     /// The variables with marks; those in `own` are the template's and stay.
@@ -139,7 +160,8 @@ impl<'a> Marker<'a> {
             let value = match (name.as_str(), value) {
                 ("messages", Value::Array(messages)) => {
                     let messages = messages.iter().enumerate();
-                    messages.map(|(index, message)| self.message(message, of_message(index))).collect()
+                    let slot = |index: usize| self.slots.of_message.get(index).copied().unwrap_or(OTHER);
+                    messages.map(|(index, message)| self.message(message, slot(index))).collect()
                 }
                 ("tools", tools) => self.value(tools, TOOLS, Part::Value),
                 (name, value) if own(name) => value.clone(),

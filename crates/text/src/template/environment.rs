@@ -12,7 +12,7 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
 use serde_json::Map;
 
-use super::source::prepared;
+use super::source::{self, prepared};
 use super::{TemplateError, methods};
 use crate::conversation::Conversation;
 use crate::marks::{self, Pass};
@@ -62,14 +62,20 @@ pub(super) fn compiled(source: &str, pass: Pass) -> Result<Environment<'static>,
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(methods::call);
     environment.add_filter("trim", methods::trim);
+    environment.add_filter(source::ASSIGNED, methods::assigned);
     environment.add_filter("indent", methods::indent);
     environment.set_formatter(move |out, _, value| match value.as_str() {
         Some(text) => Ok(out.write_str(text)?),
         None => Ok(out.write_str(&python::str_of(value, pass)?)?),
     });
-    environment.add_filter("tojson", move |value: &Value, ensure_ascii: Option<bool>, kwargs: Kwargs| {
-        tojson(value, ensure_ascii, &kwargs, pass)
-    });
+    environment.add_filter(
+        "tojson",
+        move |state: &State, value: &Value, ensure_ascii: Option<bool>, kwargs: Kwargs| {
+            let json = tojson(value, ensure_ascii, &kwargs, pass)?;
+            state.consume_fuel(json.len() as u64 / JSON_BYTES_PER_FUEL)?;
+            Ok::<_, Error>(json)
+        },
+    );
     environment.add_filter("string", move |value: &Value| python::str_of(value, pass));
     environment.add_test("iterable", |value: &Value| {
         matches!(
@@ -209,6 +215,9 @@ fn tojson(value: &Value, ensure_ascii: Option<bool>, kwargs: &Kwargs, pass: Pass
     let json = dumps.json(value)?;
     Ok(if pass == Pass::Marked { marks::spread(json) } else { json })
 }
+
+/// Writing JSON is slower than copying text; the engine's own filter charges as much.
+const JSON_BYTES_PER_FUEL: u64 = 4;
 
 /// Spaces of indentation that `tojson` takes.
 const INDENT_MAX: usize = 16;

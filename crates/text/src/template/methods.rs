@@ -68,6 +68,49 @@ pub(super) fn indent(state: &State, text: String, arguments: Rest<Value>) -> Res
     Ok(result)
 }
 
+/// How deep a value may nest that a template keeps in a variable.
+const DEPTH_MAX: usize = 64;
+
+/// What a template assigns goes through here: values that grow around themselves would overflow the stack wherever they
+/// are printed, compared or dropped. Lazy sequences become lists, as they are in Python.
+///
+/// # Errors
+/// Values nested too deep, and namespaces in other values or as their own members: they could hold themselves.
+pub(super) fn assigned(state: &State, value: Value, to_member: bool) -> Result<Value, Error> {
+    let value = match value.kind() {
+        ValueKind::Iterable => value.try_iter()?.checked().collect::<Result<Vec<Value>, Error>>()?.into(),
+        _ => value,
+    };
+    if to_member || !is_namespace(&value) {
+        check_depth(state, &value, 0)?;
+    }
+    Ok(value)
+}
+
+fn check_depth(state: &State, value: &Value, depth: usize) -> Result<(), Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {
+        return Ok(());
+    }
+    if depth > DEPTH_MAX {
+        let message = format!("a value is nested more than {DEPTH_MAX} levels deep");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    if is_namespace(value) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a namespace cannot be part of another value"));
+    }
+    state.consume_fuel(1 + value.len().unwrap_or(0) as u64 / 8)?;
+    let is_map = value.kind() == ValueKind::Map;
+    for item in value.try_iter()? {
+        let member = if is_map { value.get_item(&item)? } else { item };
+        check_depth(state, &member, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn is_namespace(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"))
+}
+
 /// Python counts four separators as whitespace that Unicode does not.
 fn is_space(character: char) -> bool {
     character.is_whitespace() || matches!(character, '\u{1c}'..='\u{1f}')

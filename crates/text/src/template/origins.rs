@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{ChatTemplate, indistinct};
 use crate::conversation::Conversation;
-use crate::marks::{self, Marker, Pass, Reach, Slot, Source};
+use crate::marks::{self, Marker, Pass, Reach, Slot, Slots, Source};
 use crate::rendered::{Rendered, Span};
 
 type Runs = Vec<(Range<usize>, Source)>;
@@ -23,14 +23,21 @@ pub(super) fn trace(
     variables: &Map<String, Value>,
     text: String,
 ) -> Result<Rendered, Refusal> {
+    let slots = Slots::new(&conversation.messages);
     for reach in [Reach::Blank, Reach::Full, Reach::Gentle] {
         if reach == Reach::Blank && !has_blank_content(conversation) {
             continue;
         }
-        if let Some((runs, control)) = marked(template, conversation, variables, &text, reach) {
-            let spans = spans(conversation, &text, &runs, &control);
+        if let Some((runs, control)) = marked(template, conversation, variables, &text, (reach, &slots)) {
+            if std::env::var_os("TRACE_STAT").is_some() {
+                eprintln!("REACH {reach:?}");
+            }
+            let spans = spans(conversation, &slots, &text, &runs, &control);
             return Ok(Rendered { text, spans, control });
         }
+    }
+    if std::env::var_os("TRACE_STAT").is_some() {
+        eprintln!("REACH None {:?}", &text[..text.floor_char_boundary(300)]);
     }
     unmarked(template, conversation, variables, text)
 }
@@ -50,9 +57,9 @@ fn marked(
     conversation: &Conversation,
     variables: &Map<String, Value>,
     text: &str,
-    reach: Reach,
+    (reach, slots): (Reach, &Slots),
 ) -> Option<(Runs, Vec<Range<usize>>)> {
-    let mut marker = Marker::new(reach, &template.literals);
+    let mut marker = Marker::new(reach, &template.literals, slots);
     let own = |name: &str| {
         let special = template.special_tokens.iter().any(|(own, _)| own == name);
         special && !conversation.kwargs.contains_key(name)
@@ -131,7 +138,13 @@ fn collect(value: &Value, typed: &mut HashSet<char>) {
 
 /// Spans from marks. What stands unmarked between two marks of one message belongs to it, unless a control token is
 /// there; so does whitespace at the edges of its content.
-fn spans(conversation: &Conversation, text: &str, runs: &Runs, control: &[Range<usize>]) -> Vec<Span> {
+fn spans(
+    conversation: &Conversation,
+    slots: &Slots,
+    text: &str,
+    runs: &Runs,
+    control: &[Range<usize>],
+) -> Vec<Span> {
     let mut owned: Vec<(Range<usize>, Slot)> = Vec::new();
     for (range, source) in runs {
         let Source::Value(slot) = source else { continue };
@@ -143,14 +156,16 @@ fn spans(conversation: &Conversation, text: &str, runs: &Runs, control: &[Range<
         }
     }
     let mut spans = Vec::new();
-    let mut at = 0;
+    let (mut at, mut last) = (0, None);
     for index in 0..owned.len() {
         let (range, slot) = owned[index].clone();
         let next = owned.get(index + 1).map_or(text.len(), |(next, _)| next.start);
-        let range = with_edges(conversation, text, range, slot, at..next);
+        let message = slots.message(slot, last);
+        last = message.or(last);
+        let range = with_edges(conversation, text, range, message, at..next);
         push(&mut spans, at..range.start, Origin::Template, None);
-        let (origin, message) = owner(conversation, slot);
         at = range.end;
+        let origin = message.map_or_else(|| of_slot(slot), |message| of_role(conversation.role(message)));
         push(&mut spans, range, origin, message);
     }
     push(&mut spans, at..text.len(), Origin::Template, None);
@@ -167,13 +182,12 @@ fn with_edges(
     conversation: &Conversation,
     text: &str,
     range: Range<usize>,
-    slot: Slot,
+    message: Option<usize>,
     within: Range<usize>,
 ) -> Range<usize> {
-    let message = marks::message_of(slot).and_then(|index| conversation.messages.get(index));
-    let Some(content) = message.and_then(|message| message.get("content")).and_then(Value::as_str) else {
-        return range;
-    };
+    let message = message.map(|index| &conversation.messages[index]);
+    let content = message.and_then(|message| message.get("content")).and_then(Value::as_str);
+    let Some(content) = content.filter(|content| !is_blank(content)) else { return range };
     let leading = &content[..content.len() - content.trim_start().len()];
     let trailing = &content[content.trim_end().len()..];
     let equal = |a: &str, b: &mut dyn Iterator<Item = char>| -> usize {
@@ -195,25 +209,24 @@ fn located(conversation: &Conversation, text: &str) -> Vec<Span> {
         if let Some(start) = found.map(|found| at + found) {
             push(&mut spans, at..start, Origin::Template, None);
             at = start + content.len();
-            let (origin, message) = owner(conversation, marks::of_message(index));
-            push(&mut spans, start..at, origin, message);
+            push(&mut spans, start..at, of_role(conversation.role(index)), Some(index));
         }
     }
     push(&mut spans, at..text.len(), Origin::Template, None);
     spans
 }
 
-fn owner(conversation: &Conversation, slot: Slot) -> (Origin, Option<usize>) {
-    let Some(index) = marks::message_of(slot).filter(|index| *index < conversation.messages.len()) else {
-        return (if slot == marks::TOOLS { Origin::Tools } else { Origin::Template }, None);
-    };
-    let origin = match conversation.role(index) {
+fn of_slot(slot: Slot) -> Origin {
+    if slot == marks::TOOLS { Origin::Tools } else { Origin::Template }
+}
+
+fn of_role(role: &str) -> Origin {
+    match role {
         "system" | "developer" => Origin::System,
         "assistant" | "model" => Origin::Assistant,
         "tool" | "function" => Origin::Tool,
         _ => Origin::User,
-    };
-    (origin, Some(index))
+    }
 }
 
 fn push(spans: &mut Vec<Span>, range: Range<usize>, origin: Origin, message: Option<usize>) {

@@ -17,12 +17,21 @@ pub(crate) enum Piece<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces<'a> {
     rest: &'a str,
-    in_tag: bool,
+    tag: Option<Tag>,
+}
+
+/// A tag that is open.
+#[derive(Clone, Copy, Debug)]
+struct Tag {
+    /// `{%` rather than `{{`.
+    block: bool,
+    /// Braces of dicts within.
+    braces: usize,
 }
 
 impl<'a> Pieces<'a> {
     pub(crate) fn new(source: &'a str) -> Self {
-        Pieces { rest: source, in_tag: false }
+        Pieces { rest: source, tag: None }
     }
 
     fn cut(&mut self, bytes: usize) -> &'a str {
@@ -41,22 +50,34 @@ impl<'a> Pieces<'a> {
                 Piece::Text(self.cut(close))
             }
             _ => {
-                self.in_tag = true;
+                self.tag = Some(Tag { block: self.rest[tag..].starts_with("{%"), braces: 0 });
                 Piece::Text(self.cut(tag))
             }
         }
     }
 
-    fn code(&mut self) -> Piece<'a> {
+    fn code(&mut self, tag: Tag) -> Piece<'a> {
         let bytes = self.rest.as_bytes();
-        for (at, byte) in bytes.iter().enumerate() {
+        let opens = self.rest.starts_with("{{") || self.rest.starts_with("{%");
+        let mut braces = tag.braces;
+        for (at, byte) in bytes.iter().enumerate().skip(if opens { 2 } else { 0 }) {
+            let next = bytes.get(at + 1);
             match byte {
                 b'\'' | b'"' if at == 0 => return Piece::Literal(self.cut(literal(self.rest))),
-                b'\'' | b'"' => return Piece::Code(self.cut(at)),
-                b'}' if at > 0 && matches!(bytes[at - 1], b'%' | b'}') => {
-                    self.in_tag = false;
-                    return Piece::Code(self.cut(at + 1));
+                b'\'' | b'"' => {
+                    self.tag = Some(Tag { braces, ..tag });
+                    return Piece::Code(self.cut(at));
                 }
+                b'%' if tag.block && next == Some(&b'}') => {
+                    self.tag = None;
+                    return Piece::Code(self.cut(at + 2));
+                }
+                b'}' if !tag.block && braces == 0 && next == Some(&b'}') => {
+                    self.tag = None;
+                    return Piece::Code(self.cut(at + 2));
+                }
+                b'{' => braces += 1,
+                b'}' => braces = braces.saturating_sub(1),
                 _ => {}
             }
         }
@@ -71,7 +92,10 @@ impl<'a> Iterator for Pieces<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        Some(if self.in_tag { self.code() } else { self.text() })
+        Some(match self.tag {
+            Some(tag) => self.code(tag),
+            None => self.text(),
+        })
     }
 }
 
@@ -108,7 +132,10 @@ pub(crate) fn unescaped(literal: &str) -> String {
     text
 }
 
-/// The source without what the engine does not know.
+/// The filter that every assigned value goes through; its argument says whether it becomes a member.
+pub(super) const ASSIGNED: &str = "__assigned";
+
+/// The source without what the engine does not know, and with its assignments bounded.
 ///
 /// `{% generation %}` marks what an assistant said, for training, and prints nothing: a condition that always holds treats
 /// the whitespace around it alike. `'...' % value` is the filter `format`.
@@ -116,24 +143,50 @@ pub(super) fn prepared(source: &str) -> String {
     let mut result = String::with_capacity(source.len());
     let mut pieces = Pieces::new(source);
     let mut after_literal = false;
-    while let Some(piece) = pieces.next() {
+    let mut assigning = None;
+    loop {
+        let tag = pieces.tag;
+        let Some(piece) = pieces.next() else { return result };
         match piece {
             Piece::Text(text) | Piece::Literal(text) => result.push_str(text),
             Piece::Code(code) => match formatted(code, after_literal) {
                 Some(operand) => {
                     // The operand may hold literals, so that it reaches beyond this piece.
                     pieces.rest = &source[source.len() - pieces.rest.len() - code.len() + operand..];
-                    pieces.in_tag = true;
+                    pieces.tag = tag;
                     let arguments = pieces.cut(argument(pieces.rest));
                     let inner = arguments.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
                     result.extend([" | format(", inner.unwrap_or(arguments), ")"]);
                 }
-                None => result.push_str(&without_generation(code)),
+                None => {
+                    let mut code = &*without_generation(code);
+                    if let Some(value) = assigned_value(code) {
+                        assigning = Some(if code[..value].contains('.') { "(true)" } else { "(false)" });
+                        result.extend([&code[..value], " ("]);
+                        code = &code[value..];
+                    }
+                    let end = code.strip_suffix("%}").map(|code| code.trim_end_matches(['-', '+']).len());
+                    match (end, assigning) {
+                        (Some(end), Some(to_member)) => {
+                            result.extend([&code[..end], ") | ", ASSIGNED, to_member, " ", &code[end..]]);
+                            assigning = None;
+                        }
+                        _ => result.push_str(code),
+                    }
+                }
             },
         }
         after_literal = matches!(piece, Piece::Literal(_));
     }
-    result
+}
+
+/// Where the value begins, in code that begins a tag `{% set name = value %}`.
+fn assigned_value(code: &str) -> Option<usize> {
+    let inner = code.strip_prefix("{%")?.trim_start_matches(['-', '+']).trim_start().strip_prefix("set")?;
+    let target = inner.find(|c: char| !(c.is_ascii_alphanumeric() || "_., ()\t\r\n".contains(c)))?;
+    let is_name = inner.starts_with(char::is_whitespace);
+    let value = inner[target..].strip_prefix('=').filter(|value| is_name && !value.starts_with('='))?;
+    Some(code.len() - value.len())
 }
 
 /// Where the operand begins, in code that goes on from a literal with `%`.
@@ -209,7 +262,18 @@ mod tests {
     #[test]
     fn generation_tags_become_conditions_with_the_same_whitespace_control() {
         check("{%- generation -%}x{% endgeneration +%}", "{%- if true -%}x{% endif +%}");
-        check("{% set generation = 1 %}", "{% set generation = 1 %}");
+    }
+
+    #[test]
+    fn assigned_values_go_through_a_filter() {
+        check("{%- set a.b = ['=', \"%}\"] -%}", "{%- set a.b = ( ['=', \"%}\"] ) | __assigned(true) -%}");
+        check("{% set x | indent(width=4) %}y{% endset %}", "{% set x | indent(width=4) %}y{% endset %}");
+        check("{% if set == 1 %}", "{% if set == 1 %}");
+        check(
+            "{% set a = {'b': {}} %}{{ {'c': {}} }}",
+            "{% set a = ( {'b': {}} ) | __assigned(false) %}{{ {'c': {}} }}",
+        );
+        check("{% set a, b = c %}", "{% set a, b = ( c ) | __assigned(false) %}");
     }
 
     #[test]
