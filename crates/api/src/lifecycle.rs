@@ -225,7 +225,7 @@ async fn whole(
             Event::Failed(refusal) => break Some(refusal),
         }
     };
-    life.enter_write(last);
+    delay::inject(Stage::Write);
     let (frames, response) = match &failure {
         Some(refusal) => reply::fault(life, &Fault::from(refusal.clone())),
         None => {

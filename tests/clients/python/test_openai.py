@@ -90,8 +90,9 @@ class OpenAI(unittest.TestCase):
             self.assertEqual(entry.top_logprobs[0].token, entry.token, "greedy takes the best")
 
     def test_logit_bias_and_penalties_have_an_effect(self):
-        plain = self.chat(max_tokens=24).choices[0].message.content
-        self.assertNotEqual(plain, self.chat(max_tokens=24, frequency_penalty=2).choices[0].message.content)
+        plain = self.chat(max_tokens=48).choices[0].message.content
+        penalized = self.chat(max_tokens=48, frequency_penalty=2, presence_penalty=2)
+        self.assertNotEqual(plain, penalized.choices[0].message.content)
         forced = self.chat(logit_bias={"504": 100}, max_tokens=4).choices[0].message.content
         self.assertEqual(len(set(forced.split())), 1)
 

@@ -1,11 +1,10 @@
 //! The proof of the ledger: a delay put into one stage shows in this stage, by that much, and in no other.
 
-mod support;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Server, assert_sums, charged};
+
+use crate::support::{Server, assert_sums, charged};
 
 /// Far above the noise of a busy machine.
 const DELAY: Duration = Duration::from_millis(400);

@@ -1,0 +1,9 @@
+//! The binary as its users meet it: a process that serves a real model over HTTP.
+
+mod support;
+
+mod answers;
+#[cfg(feature = "delay")]
+mod delays;
+mod departures;
+mod shutdown;
