@@ -2,9 +2,11 @@
 //!
 //! **Invariant:** an [`Avx512`] exists only where the machine has these; its methods are therefore safe to call.
 
-mod product;
 mod quantize;
 mod simd;
+mod unpack;
+mod fast;
+mod exact;
 
 /// The proof that this machine has AVX-512 F, BW, VL, DQ and VNNI, and what [`crate::avx2`] needs.
 #[derive(Clone, Copy, Debug)]

@@ -13,6 +13,7 @@ mod k;
 mod legacy;
 mod spec;
 mod table;
+pub(crate) mod typed;
 
 use crate::error::KernelError;
 pub(crate) use spec::{Codes, Scales, Spec};

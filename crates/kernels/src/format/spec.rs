@@ -149,24 +149,24 @@ const fn block_256(
     Spec { name, ggml_id, block_len: 256, block_bytes, codes, scales, table: None, offset: 0 }
 }
 
-static F32: Spec = float("F32", 0, 4);
-static F16: Spec = float("F16", 1, 2);
-static BF16: Spec = float("BF16", 30, 2);
-static Q4_0: Spec = Spec { offset: 8, ..block_32("Q4_0", 2, 18, Codes::Four, Scales::F16) };
-static Q4_1: Spec = block_32("Q4_1", 3, 20, Codes::Four, Scales::F16Min);
-static Q5_0: Spec = Spec { offset: 16, ..block_32("Q5_0", 6, 22, Codes::Five, Scales::F16) };
-static Q5_1: Spec = block_32("Q5_1", 7, 24, Codes::Five, Scales::F16Min);
-static Q8_0: Spec = Spec { offset: 128, ..block_32("Q8_0", 8, 34, Codes::Eight, Scales::F16) };
-static Q2_K: Spec = block_256("Q2_K", 10, 84, Codes::Two, Scales::Sub16Min);
-static Q3_K: Spec = Spec { offset: 4, ..block_256("Q3_K", 11, 110, Codes::Three, Scales::Sub16) };
-static Q4_K: Spec = block_256("Q4_K", 12, 144, Codes::Four, Scales::Sub32Min);
-static Q5_K: Spec = block_256("Q5_K", 13, 176, Codes::Five, Scales::Sub32Min);
-static Q6_K: Spec = Spec { offset: 32, ..block_256("Q6_K", 14, 210, Codes::Six, Scales::Sub16) };
-static IQ4_NL: Spec =
+const F32: Spec = float("F32", 0, 4);
+const F16: Spec = float("F16", 1, 2);
+const BF16: Spec = float("BF16", 30, 2);
+const Q4_0: Spec = Spec { offset: 8, ..block_32("Q4_0", 2, 18, Codes::Four, Scales::F16) };
+const Q4_1: Spec = block_32("Q4_1", 3, 20, Codes::Four, Scales::F16Min);
+const Q5_0: Spec = Spec { offset: 16, ..block_32("Q5_0", 6, 22, Codes::Five, Scales::F16) };
+const Q5_1: Spec = block_32("Q5_1", 7, 24, Codes::Five, Scales::F16Min);
+const Q8_0: Spec = Spec { offset: 128, ..block_32("Q8_0", 8, 34, Codes::Eight, Scales::F16) };
+const Q2_K: Spec = block_256("Q2_K", 10, 84, Codes::Two, Scales::Sub16Min);
+const Q3_K: Spec = Spec { offset: 4, ..block_256("Q3_K", 11, 110, Codes::Three, Scales::Sub16) };
+const Q4_K: Spec = block_256("Q4_K", 12, 144, Codes::Four, Scales::Sub32Min);
+const Q5_K: Spec = block_256("Q5_K", 13, 176, Codes::Five, Scales::Sub32Min);
+const Q6_K: Spec = Spec { offset: 32, ..block_256("Q6_K", 14, 210, Codes::Six, Scales::Sub16) };
+const IQ4_NL: Spec =
     Spec { table: Some(&IQ4), offset: 128, ..block_32("IQ4_NL", 20, 18, Codes::Four, Scales::F16) };
-static IQ4_XS: Spec =
+const IQ4_XS: Spec =
     Spec { table: Some(&IQ4), offset: 128, ..block_256("IQ4_XS", 23, 136, Codes::Four, Scales::Sub32) };
-static MXFP4_: Spec =
+const MXFP4_: Spec =
     Spec { table: Some(&MXFP4), offset: 16, ..block_32("MXFP4", 39, 17, Codes::Four, Scales::Bf16) };
 
 impl Format {

@@ -1,0 +1,229 @@
+//! Speeds of the matrix products beside the machine's own peaks, measured in the same run.
+//!
+//! `cargo bench -p kernels -- [FORMAT ...] [--threads N] [--isa NAME] [--exact] [--cpu]`
+//!
+//! `--cpu` counts the process's processor time instead of the wall's: with `--threads 1` this gives usable figures where
+//! other programs want the same cores.
+//!
+//! Shapes are those of Qwen2.5-1.5B: with one row the weights come from memory, copy after copy of the matrix; GB/s counts
+//! bytes of packed weights, GOP/s two operations per weight and row.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use kernels::{Activations, Format, Isa, Kernels, Memory, PackedMatrix, Pool, Precision};
+
+/// Weights of one shape together: far beyond what caches hold.
+const WORKING_SET: usize = 256 << 20;
+
+const SHAPES: [(usize, usize); 3] = [(1536, 1536), (8960, 1536), (1536, 8960)];
+
+const FORMATS: [Format; 5] = [Format::Q4K, Format::Q6K, Format::Q4_1, Format::Q5_0, Format::Q8_0];
+
+/// What the time of a run is taken from.
+#[derive(Clone, Copy)]
+enum Clock {
+    Wall,
+    Cpu,
+}
+
+impl Clock {
+    fn now(self) -> Duration {
+        let clock = match self {
+            Clock::Wall => libc::CLOCK_MONOTONIC,
+            Clock::Cpu => libc::CLOCK_PROCESS_CPUTIME_ID,
+        };
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid place to write to.
+        let failed = unsafe { libc::clock_gettime(clock, &mut time) };
+        assert_eq!(failed, 0, "the clock can be read");
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    fn seconds_of(self, work: impl FnOnce()) -> f64 {
+        let start = self.now();
+        work();
+        (self.now() - start).as_secs_f64()
+    }
+}
+
+struct Options {
+    clock: Clock,
+    formats: Vec<Format>,
+    threads: usize,
+    isa: Isa,
+    precision: Precision,
+}
+
+fn main() {
+    let options = options();
+    let kernels =
+        Kernels::new(options.isa, options.precision, options.threads).expect("the machine has these");
+    let read = read_bandwidth(options.clock, kernels.pool());
+    println!("{} {:?}, {} threads", options.isa, options.precision, options.threads);
+    println!("read bandwidth over {} MiB: {:.1} GB/s", WORKING_SET >> 20, read / 1e9);
+    if let Some(peak) = peaks::byte_products(options.clock, kernels.pool()) {
+        println!("byte products (vpdpbusd, registers only): {:.0} GOP/s", peak / 1e9);
+    }
+    println!(
+        "{:6} {:>11} {:>5} {:>9} {:>7} {:>8} {:>9}",
+        "format", "shape", "rows", "ms", "GB/s", "of read", "GOP/s"
+    );
+    for &format in &options.formats {
+        for (outputs, inputs) in SHAPES {
+            let copies = matrices(&kernels, format, outputs, inputs);
+            for rows in [1, 16, 512] {
+                measure(options.clock, &kernels, &copies, rows, read);
+            }
+        }
+    }
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        clock: Clock::Wall,
+        formats: Vec::new(),
+        threads: 2,
+        isa: Isa::best(),
+        precision: Precision::Fast,
+    };
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--cpu" => options.clock = Clock::Cpu,
+            "--exact" => options.precision = Precision::Exact,
+            "--threads" => {
+                options.threads = words.next().and_then(|word| word.parse().ok()).expect("a number")
+            }
+            "--isa" => {
+                options.isa = words.next().and_then(|word| word.parse().ok()).expect("an instruction set")
+            }
+            name => {
+                let format = Format::ALL.into_iter().find(|format| format.name().eq_ignore_ascii_case(name));
+                options.formats.push(format.unwrap_or_else(|| panic!("{name} is no weight format")));
+            }
+        }
+    }
+    if options.formats.is_empty() {
+        options.formats = FORMATS.to_vec();
+    }
+    options
+}
+
+/// Copies of one matrix of pseudo-random blocks, as many as fill the working set.
+fn matrices(kernels: &Kernels, format: Format, outputs: usize, inputs: usize) -> Vec<PackedMatrix> {
+    let bytes = outputs * format.row_bytes(inputs).expect("the shapes are whole blocks");
+    let mut state = 1u32;
+    let stored: Vec<u8> = (0..bytes)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8 & 0xb7 // no exponent of a scale is all ones
+        })
+        .collect();
+    (0..(WORKING_SET / bytes).max(1))
+        .map(|_| PackedMatrix::pack(format, outputs, inputs, &stored, kernels.pool()).expect("the bytes fit"))
+        .collect()
+}
+
+fn measure(clock: Clock, kernels: &Kernels, copies: &[PackedMatrix], rows: usize, read: f64) {
+    let w = &copies[0];
+    let x: Vec<f32> = (0..rows * w.cols()).map(|index| (index as f32 * 0.37).sin()).collect();
+    let mut activations = Activations::new();
+    let mut out = vec![0.0; rows * w.rows()];
+    let mut next = copies.iter().cycle();
+    let seconds = seconds_per_call(clock, Duration::from_millis(400), || {
+        kernels.quantize(&x, rows, w.cols(), &mut activations);
+        kernels.matmul(next.next().expect("the cycle has no end"), &activations, &mut out);
+        black_box(&out);
+    });
+    let bytes = w.bytes() as f64 / seconds;
+    let operations = 2.0 * (rows * w.rows() * w.cols()) as f64 / seconds;
+    let shape = format!("{}x{}", w.rows(), w.cols());
+    println!(
+        "{:6} {shape:>11} {rows:>5} {:>9.3} {:>7.1} {:>7.0}% {:>9.0}",
+        w.format().name(),
+        seconds * 1e3,
+        bytes / 1e9,
+        100.0 * bytes / read,
+        operations / 1e9
+    );
+}
+
+/// The mean over about `span` after a warm-up of a tenth of it.
+fn seconds_per_call(clock: Clock, span: Duration, mut call: impl FnMut()) -> f64 {
+    let warm = clock.now();
+    while clock.now() - warm < span / 10 {
+        call();
+    }
+    let (start, mut calls) = (clock.now(), 0);
+    while clock.now() - start < span {
+        call();
+        calls += 1;
+    }
+    (clock.now() - start).as_secs_f64() / f64::from(calls)
+}
+
+/// Bytes per second that all threads together read from memory on huge pages.
+fn read_bandwidth(clock: Clock, pool: &Pool) -> f64 {
+    let mut memory = Memory::<u32>::zeroed(WORKING_SET / 4);
+    memory.fill(1);
+    let share = memory.len() / pool.threads();
+    let best = (0..5)
+        .map(|_| {
+            clock.seconds_of(|| {
+                pool.run(&|thread| {
+                    let part = &memory[thread * share..(thread + 1) * share];
+                    // Many sums side by side, so that the loop is a plain stream of vector loads.
+                    let sums = part.as_chunks::<64>().0.iter().fold([0u32; 64], |mut sums, chunk| {
+                        sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+                        sums
+                    });
+                    black_box(sums);
+                });
+            })
+        })
+        .fold(f64::INFINITY, f64::min);
+    (share * pool.threads() * 4) as f64 / best
+}
+
+#[cfg(target_arch = "x86_64")]
+mod peaks {
+    use std::arch::x86_64::*;
+    use std::hint::black_box;
+
+    use kernels::Pool;
+
+    use super::Clock;
+
+    const ROUNDS: u64 = 4_000_000;
+
+    /// Operations per second of byte-wise dot products on all threads, `None` where the machine has none.
+    pub fn byte_products(clock: Clock, pool: &Pool) -> Option<f64> {
+        if !is_x86_feature_detected!("avx512vnni") || !is_x86_feature_detected!("avx512f") {
+            return None;
+        }
+        // SAFETY: the features were just found.
+        let seconds = clock.seconds_of(|| pool.run(&|_| unsafe { rounds() }));
+        let products = pool.threads() as u64 * ROUNDS * 16;
+        Some((products * 64 * 2) as f64 / seconds)
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    fn rounds() {
+        let mut sums = [_mm512_setzero_si512(); 16];
+        let (codes, x) = (black_box(_mm512_set1_epi8(3)), black_box(_mm512_set1_epi8(5)));
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = _mm512_dpbusd_epi32(*sum, codes, x);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod peaks {
+    pub fn byte_products(_clock: super::Clock, _pool: &kernels::Pool) -> Option<f64> {
+        None
+    }
+}
