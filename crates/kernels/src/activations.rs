@@ -4,6 +4,9 @@
 //! so that an input's error is at most half a scale: 1/254 of the largest magnitude in its group. In [`Precision::Exact`] the
 //! floats are kept as they are.
 //!
+//! Rows stand together in blocks of [`ROWS`]: within a block the groups follow each other, and for each group its rows. So a
+//! product that takes several rows at once reads one stream, and a last block of fewer rows, a single row above all, has no gaps.
+//!
 //! **Invariant:** a group that holds a NaN or an infinity has a NaN scale, so that it shows in every output of its row and is
 //! never rounded away. A group of nothing but zeros, or of magnitudes under [`TINY`], is zero.
 
@@ -20,6 +23,9 @@ pub(crate) const TINY: f32 = f32::from_bits((127 - 100) << 23);
 /// Inputs under one sum of codes: sums correct for offsets and minimums, whose sub-blocks may be as short as this.
 pub(crate) const SUM: usize = 16;
 
+/// Rows in one block; the last block may have fewer.
+pub(crate) const ROWS: usize = 16;
+
 /// Rows are quantized in parallel from this many inputs on; below that waking the threads costs more.
 const PARALLEL_FROM: usize = 16 * 1024;
 
@@ -31,20 +37,40 @@ pub struct Activations {
     keep_floats: bool,
     has_codes: bool,
     has_floats: bool,
-    codes: Vec<i8>,   // [rows, groups * 32], zeros beyond `cols`
-    scales: Vec<f32>, // [rows, groups]
-    sums: Vec<i32>,   // [rows, groups * 2]
+    codes: Vec<i8>,   // [block, group, row, 32], zeros beyond `cols`
+    scales: Vec<f32>, // [block, group, row]
+    sums: Vec<i32>,   // [block, group, row, 2]
     floats: Vec<f32>, // [rows, cols]
 }
 
-/// Some rows in the form that the integer products read.
+/// Some rows, from the first row of a block on, in the form that the integer products read.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeRows<'a> {
     pub rows: usize,
     pub groups: usize,
-    pub codes: &'a [i8],   // [rows, groups * 32]
-    pub scales: &'a [f32], // [rows, groups]
-    pub sums: &'a [i32],   // [rows, groups * 2]
+    pub codes: &'a [i8],   // [block, group, row, 32]
+    pub scales: &'a [f32], // [block, group, row]
+    pub sums: &'a [i32],   // [block, group, row, 2]
+}
+
+/// One block of rows, to be written.
+pub(crate) struct BlockMut<'a> {
+    pub rows: usize,
+    pub codes: &'a mut [i8],   // [group, row, 32]
+    pub scales: &'a mut [f32], // [group, row]
+    pub sums: &'a mut [i32],   // [group, row, 2]
+}
+
+impl CodeRows<'_> {
+    /// Rows in the block that `row` is in.
+    pub fn block_rows(&self, row: usize) -> usize {
+        ROWS.min(self.rows - row / ROWS * ROWS)
+    }
+
+    /// Where a row's `group` stands, counted in groups.
+    pub fn place(&self, row: usize, group: usize) -> usize {
+        row / ROWS * ROWS * self.groups + group * self.block_rows(row) + row % ROWS
+    }
 }
 
 impl Activations {
@@ -68,6 +94,7 @@ impl Activations {
 
     pub(crate) fn code_rows(&self, rows: Range<usize>) -> CodeRows<'_> {
         assert!(self.has_codes, "the activations were prepared by a handle of another precision");
+        assert!(rows.start.is_multiple_of(ROWS) && (rows.end.is_multiple_of(ROWS) || rows.end == self.rows));
         let groups = self.cols.div_ceil(GROUP);
         CodeRows {
             rows: rows.len(),
@@ -107,22 +134,26 @@ impl Kernels {
         into.sums.resize(rows * groups * 2, 0);
         let codes = Disjoint::new(&mut into.codes);
         let (scales, sums) = (Disjoint::new(&mut into.scales), Disjoint::new(&mut into.sums));
-        let quantize = |row: usize| {
-            // SAFETY: each row is claimed once, and rows do not overlap.
-            let (codes, scales, sums) = unsafe {
-                (
-                    codes.part(row * groups * GROUP..(row + 1) * groups * GROUP),
-                    scales.part(row * groups..(row + 1) * groups),
-                    sums.part(row * groups * 2..(row + 1) * groups * 2),
-                )
+        let quantize = |block: usize| {
+            let block_rows = block * ROWS..rows.min((block + 1) * ROWS);
+            let places = block_rows.start * groups..block_rows.end * groups;
+            // SAFETY: each block is claimed once, and blocks do not overlap.
+            let mut to = unsafe {
+                BlockMut {
+                    rows: block_rows.len(),
+                    codes: codes.part(places.start * GROUP..places.end * GROUP),
+                    scales: scales.part(places.clone()),
+                    sums: sums.part(places.start * 2..places.end * 2),
+                }
             };
-            let x = &x[row * cols..][..cols];
-            dispatch!(self.backend, isa => isa.quantize_row(x, codes, scales, sums));
+            for (row, x) in x[block_rows.start * cols..block_rows.end * cols].chunks_exact(cols).enumerate() {
+                dispatch!(self.backend, isa => isa.quantize_row(x, row, &mut to));
+            }
         };
         if x.len() < PARALLEL_FROM {
-            (0..rows).for_each(quantize);
+            (0..rows.div_ceil(ROWS)).for_each(quantize);
         } else {
-            self.pool.for_each(rows, &quantize);
+            self.pool.for_each(rows.div_ceil(ROWS), &quantize);
         }
     }
 }

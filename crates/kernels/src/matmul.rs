@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::activations::{Activations, CodeRows, SUM};
+use crate::activations::{Activations, CodeRows, ROWS, SUM};
 use crate::detect::dispatch;
 use crate::disjoint::Disjoint;
 use crate::format::{Codes, Spec};
@@ -49,17 +49,17 @@ pub(crate) struct Tile {
 /// `- minimum * (scale * sum)` in floats.
 #[derive(Default)]
 struct Corrections {
-    starts: Memory<i32>, // [chunk rows, subs]
-    sums: Memory<f32>,   // [chunk rows, subs]
+    starts: Memory<i32>, // [block, group, row, subs in group]
+    sums: Memory<f32>,   // [block, group, row, subs in group]
 }
 
 /// The rows of one integer product, with their corrections for the weights' format.
 #[derive(Clone, Copy)]
 pub(crate) struct FastRows<'a> {
     pub x: CodeRows<'a>,
-    /// Where the integer sums begin, `[rows, subs]`; zeros for formats without offset.
+    /// Where the integer sums begin, `[block, group, row, subs in group]`; zeros for formats without offset.
     pub starts: &'a [i32],
-    /// Scaled sums of the inputs, `[rows, subs]`; empty for formats without minimums.
+    /// Scaled sums of the inputs, in the same order; empty for formats without minimums.
     pub sums: &'a [f32],
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn scratches(threads: usize) -> Vec<Mutex<Scratch>> {
 fn cut(panels: &[usize], rows: usize, cols: usize, threads: usize) -> Vec<Task> {
     let total: usize = panels.iter().sum();
     let grain = (total / (threads * CLAIMS)).max(1);
-    let chunk = (CHUNK_BYTES / cols.max(1) / 8 * 8).max(8);
+    let chunk = (CHUNK_BYTES / cols.max(1) / ROWS * ROWS).max(ROWS);
     let mut tasks = Vec::new();
     for start in (0..rows).step_by(chunk) {
         let rows = start..rows.min(start + chunk);
@@ -188,10 +188,10 @@ impl Corrections {
 /// The floats that quantized rows stand for.
 fn expand<'a>(x: CodeRows<'_>, cols: usize, out: &'a mut [f32]) -> &'a [f32] {
     for (row, out) in out.chunks_exact_mut(cols).enumerate() {
-        let codes = x.codes[row * x.groups * GROUP..].chunks_exact(GROUP);
-        for ((codes, scale), out) in codes.zip(&x.scales[row * x.groups..]).zip(out.chunks_mut(GROUP)) {
-            for (code, out) in codes.iter().zip(out) {
-                *out = scale * f32::from(*code);
+        for (group, out) in out.chunks_mut(GROUP).enumerate() {
+            let place = x.place(row, group);
+            for (code, out) in x.codes[place * GROUP..].iter().zip(out) {
+                *out = x.scales[place] * f32::from(*code);
             }
         }
     }

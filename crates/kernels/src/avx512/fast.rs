@@ -80,70 +80,75 @@ fn store(to: &mut [f32], value: __m512) {
     unsafe { _mm512_storeu_ps(to.as_mut_ptr(), value) };
 }
 
-/// One unit's place in one row of activations.
+/// Where some rows' inputs to one unit stand, one row's beside the next.
 #[derive(Clone, Copy)]
 struct Place {
-    codes: *const i8,   // [32]
-    scale: *const f32,  // [1]
-    starts: *const i32, // [SUBS]
-    sums: *const f32,   // [SUBS] where there are minimums
+    codes: *const i8,   // [ROWS, 32]
+    scales: *const f32, // [ROWS]
+    starts: *const i32, // [ROWS, SUBS]
+    sums: *const f32,   // [ROWS, SUBS] where there are minimums
 }
 
-/// The place of a row's first unit.
+/// The place of the first unit for the rows from `row` on.
 fn place(rows: &FastRows<'_>, row: usize, subs: usize) -> Place {
+    let place = rows.x.place(row, 0);
     Place {
-        codes: rows.x.codes[row * rows.x.groups * GROUP..].as_ptr(),
-        scale: rows.x.scales[row * rows.x.groups..].as_ptr(),
-        starts: rows.starts[row * rows.x.groups * subs..].as_ptr(),
-        sums: rows.sums.as_ptr().wrapping_add(row * rows.x.groups * subs),
+        codes: rows.x.codes[place * GROUP..].as_ptr(),
+        scales: rows.x.scales[place..].as_ptr(),
+        starts: rows.starts[place * subs..].as_ptr(),
+        sums: rows.sums.as_ptr().wrapping_add(place * subs),
     }
 }
 
 impl Place {
-    /// # Safety
-    /// The row has such a unit.
+    /// The place `groups` further on, one past the end at most.
     #[inline]
-    unsafe fn unit(self, unit: usize, subs: usize) -> Place {
-        // SAFETY: in bounds as the caller promises; `sums` may be empty and is not read then.
-        unsafe {
-            Place {
-                codes: self.codes.add(unit * GROUP),
-                scale: self.scale.add(unit),
-                starts: self.starts.add(unit * subs),
-                sums: self.sums.wrapping_add(unit * subs),
-            }
+    fn skip(self, groups: usize, subs: usize) -> Place {
+        Place {
+            codes: self.codes.wrapping_add(groups * GROUP),
+            scales: self.scales.wrapping_add(groups),
+            starts: self.starts.wrapping_add(groups * subs),
+            sums: self.sums.wrapping_add(groups * subs),
         }
     }
 }
 
-/// Adds one unit's product with one row to the sums of 16 outputs.
+/// Adds one unit's products with some rows to their sums of 16 outputs.
+///
+/// Dot products of different rows alternate: each one waits for the last of its own, and the others fill the wait.
 ///
 /// # Safety
-/// `place` is a unit of a row whose format has `SUBS` sub-blocks in a unit, and minimums as `MIN` says.
+/// `place` has so many rows, of a format with `SUBS` sub-blocks in a unit and minimums as `MIN` says.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn add_unit<const SUBS: usize, const MIN: bool>(
-    mut sum: __m512,
-    codes: &[__m512i; 8],
-    subs: &[Sub; 2],
+unsafe fn add_unit<const ROWS: usize, const SUBS: usize, const MIN: bool>(
+    sums: &mut [__m512; ROWS],
+    codes: [__m512i; 8],
+    subs: [Sub; 2],
     place: Place,
-) -> __m512 {
-    // SAFETY: all reads lie inside the unit's place, which the caller vouches for; inputs are read four at a time.
+) {
+    // SAFETY: all reads lie inside the place, which the caller vouches for; inputs are read four at a time.
     unsafe {
-        let x_scale = _mm512_set1_ps(*place.scale);
-        for (sub, of) in subs.iter().enumerate().take(SUBS) {
-            let mut dots = _mm512_set1_epi32(*place.starts.add(sub));
-            for (vector, codes) in codes.iter().enumerate().skip(sub * 8 / SUBS).take(8 / SUBS) {
-                let x = place.codes.cast::<i32>().add(vector).read_unaligned();
-                dots = _mm512_dpbusd_epi32(dots, *codes, _mm512_set1_epi32(x));
+        let x = place.codes.cast::<i32>();
+        for (sub, of) in subs.into_iter().enumerate().take(SUBS) {
+            let mut dots: [__m512i; ROWS] =
+                std::array::from_fn(|row| _mm512_set1_epi32(*place.starts.add(row * SUBS + sub)));
+            for (vector, codes) in codes.into_iter().enumerate().skip(sub * 8 / SUBS).take(8 / SUBS) {
+                for (row, dots) in dots.iter_mut().enumerate() {
+                    let x = x.add(row * GROUP / 4 + vector).read_unaligned();
+                    *dots = _mm512_dpbusd_epi32(*dots, codes, _mm512_set1_epi32(x));
+                }
             }
-            sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), _mm512_mul_ps(of.scale, x_scale), sum);
-            if MIN {
-                sum = _mm512_fnmadd_ps(of.minimum, _mm512_set1_ps(*place.sums.add(sub)), sum);
+            for (row, (sum, dots)) in sums.iter_mut().zip(dots).enumerate() {
+                let scale = _mm512_mul_ps(of.scale, _mm512_set1_ps(*place.scales.add(row)));
+                *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, *sum);
+                if MIN {
+                    let x_sum = _mm512_set1_ps(*place.sums.add(row * SUBS + sub));
+                    *sum = _mm512_fnmadd_ps(of.minimum, x_sum, *sum);
+                }
             }
         }
     }
-    sum
 }
 
 /// # Safety
@@ -152,20 +157,20 @@ unsafe fn add_unit<const SUBS: usize, const MIN: bool>(
 unsafe fn one_row<F: Quantized>(panel: &Panel<'_>, rows: FastRows<'_>, out: &mut [f32]) {
     let subs = const { GROUP / F::SPEC.scales.sub_len() };
     let start = place(&rows, 0, subs);
-    let mut sum = _mm512_setzero_ps();
+    let mut sums = [_mm512_setzero_ps()];
     for_each_unit::<F>(panel, |unit, codes, subs_of| {
         // SAFETY: a panel has as many units as the row has groups.
         unsafe {
-            let place = start.unit(unit, subs);
-            sum = match (subs, F::SPEC.scales.has_minimums()) {
-                (2, true) => add_unit::<2, true>(sum, &codes, &subs_of, place),
-                (2, false) => add_unit::<2, false>(sum, &codes, &subs_of, place),
-                (_, true) => add_unit::<1, true>(sum, &codes, &subs_of, place),
-                (_, false) => add_unit::<1, false>(sum, &codes, &subs_of, place),
-            };
+            let place = start.skip(unit, subs);
+            match (subs, F::SPEC.scales.has_minimums()) {
+                (2, true) => add_unit::<1, 2, true>(&mut sums, codes, subs_of, place),
+                (2, false) => add_unit::<1, 2, false>(&mut sums, codes, subs_of, place),
+                (_, true) => add_unit::<1, 1, true>(&mut sums, codes, subs_of, place),
+                (_, false) => add_unit::<1, 1, false>(&mut sums, codes, subs_of, place),
+            }
         }
     });
-    store(out, sum);
+    store(out, sums[0]);
 }
 
 /// # Safety
@@ -198,7 +203,7 @@ unsafe fn block<const ROWS: usize, const SUBS: usize, const MIN: bool>(
     tile: &Tile,
     out: &mut [f32],
 ) -> usize {
-    let start: [Place; ROWS] = std::array::from_fn(|row| place(rows, first + row, SUBS));
+    let (mut place, block_rows) = (place(rows, first, SUBS), rows.x.block_rows(first));
     let mut sums = [_mm512_setzero_ps(); ROWS];
     for unit in 0..rows.x.groups {
         // SAFETY: the tile holds all units of the panel, and each row has as many groups.
@@ -212,10 +217,9 @@ unsafe fn block<const ROWS: usize, const SUBS: usize, const MIN: bool>(
                     minimum: _mm512_load_ps(tile.minimums.as_ptr().add(at)),
                 }
             });
-            for (sum, start) in sums.iter_mut().zip(start) {
-                *sum = add_unit::<SUBS, MIN>(*sum, &codes, &subs, start.unit(unit, SUBS));
-            }
+            add_unit::<ROWS, SUBS, MIN>(&mut sums, codes, subs, place);
         }
+        place = place.skip(block_rows, SUBS);
     }
     for (sum, out) in sums.into_iter().zip(out.chunks_exact_mut(PANEL)) {
         store(out, sum);

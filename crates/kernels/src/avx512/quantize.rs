@@ -3,21 +3,22 @@
 use std::arch::x86_64::*;
 
 use super::Avx512;
-use crate::activations::TINY;
+use crate::activations::{BlockMut, TINY};
 use crate::pack::GROUP;
 
 impl Avx512 {
-    /// One row: codes of 32 inputs under one scale, and the codes' sums by 16. Inputs beyond the row's end count as zeros.
-    pub fn quantize_row(self, x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+    /// One row of a block: codes of 32 inputs under one scale, and the codes' sums by 16. Inputs beyond the row's end count
+    /// as zeros.
+    pub fn quantize_row(self, x: &[f32], row: usize, to: &mut BlockMut<'_>) {
         // SAFETY: `self` proves the features.
-        unsafe { quantize_row(x, codes, scales, sums) }
+        unsafe { quantize_row(x, row, to) }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn quantize_row(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
-    let groups = x.chunks(GROUP).zip(codes.as_chunks_mut::<GROUP>().0);
-    for ((x, codes), (scale, sums)) in groups.zip(scales.iter_mut().zip(sums.as_chunks_mut::<2>().0)) {
+fn quantize_row(x: &[f32], row: usize, to: &mut BlockMut<'_>) {
+    for (group, x) in x.chunks(GROUP).enumerate() {
+        let place = group * to.rows + row;
         let inputs = if x.len() == GROUP { u32::MAX } else { (1 << x.len()) - 1 };
         // SAFETY: the masks let through only the inputs that `x` has.
         let (low, high) = unsafe {
@@ -27,14 +28,15 @@ fn quantize_row(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32
                 _mm512_maskz_loadu_ps((inputs >> 16) as u16, start.wrapping_add(16)),
             )
         };
-        let (group_scale, inverse) = scales_of(low, high);
-        *scale = group_scale;
+        let (scale, inverse) = scales_of(low, high);
+        to.scales[place] = scale;
         let low = _mm512_cvtps_epi32(_mm512_mul_ps(low, _mm512_set1_ps(inverse)));
         let high = _mm512_cvtps_epi32(_mm512_mul_ps(high, _mm512_set1_ps(inverse)));
         let both = if inverse == 0.0 { _mm256_setzero_si256() } else { narrow(low, high) };
+        let codes = &mut to.codes.as_chunks_mut::<GROUP>().0[place];
         // SAFETY: a group is 32 bytes.
         unsafe { _mm256_storeu_si256(codes.as_mut_ptr().cast(), both) };
-        *sums = sums_of(both);
+        to.sums.as_chunks_mut::<2>().0[place] = sums_of(both);
     }
 }
 

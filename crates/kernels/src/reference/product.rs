@@ -10,18 +10,20 @@ impl Reference {
     pub fn product_fast(self, panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
         self.unpack(panel, tile);
         let sub_len = panel.spec.scales.sub_len();
-        let subs = panel.cols / sub_len;
+        let (subs, subs_in_group) = (panel.cols / sub_len, GROUP / sub_len);
         for (row, out) in out.as_chunks_mut::<PANEL>().0[..rows.x.rows].iter_mut().enumerate() {
             out.fill(0.0);
             for sub in 0..subs {
-                let x = &rows.x.codes[row * panel.cols + sub * sub_len..][..sub_len];
+                let place = rows.x.place(row, sub / subs_in_group);
+                let x = &rows.x.codes[place * GROUP + sub % subs_in_group * sub_len..][..sub_len];
                 let codes = &tile.codes[sub * sub_len * PANEL..][..sub_len * PANEL];
-                let dots = dots(codes, x, rows.starts[row * subs + sub]);
-                let x_scale = rows.x.scales[row * rows.x.groups + sub * sub_len / GROUP];
+                let correction = place * subs_in_group + sub % subs_in_group;
+                let dots = dots(codes, x, rows.starts[correction]);
+                let x_scale = rows.x.scales[place];
                 let (scales, minimums) = (&tile.scales[sub * PANEL..], &tile.minimums[sub * PANEL..]);
                 for lane in 0..PANEL {
                     out[lane] = (dots[lane] as f32).mul_add(scales[lane] * x_scale, out[lane]);
-                    if let Some(sum) = rows.sums.get(row * subs + sub) {
+                    if let Some(sum) = rows.sums.get(correction) {
                         out[lane] = (-minimums[lane]).mul_add(*sum, out[lane]);
                     }
                 }

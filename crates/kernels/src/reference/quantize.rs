@@ -1,16 +1,18 @@
 //! Activations to `i8`.
 
 use super::Reference;
-use crate::activations::{SUM, TINY};
+use crate::activations::{BlockMut, SUM, TINY};
 use crate::pack::GROUP;
 
 impl Reference {
-    /// One row: codes of 32 inputs under one scale, and the codes' sums by 16. Inputs beyond the row's end count as zeros.
-    pub fn quantize_row(self, x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
-        let groups = x.chunks(GROUP).zip(codes.as_chunks_mut::<GROUP>().0);
-        for ((x, codes), (scale, sums)) in groups.zip(scales.iter_mut().zip(sums.as_chunks_mut::<2>().0)) {
-            *scale = quantize_group(x, codes);
-            *sums = std::array::from_fn(|half| {
+    /// One row of a block: codes of 32 inputs under one scale, and the codes' sums by 16. Inputs beyond the row's end count
+    /// as zeros.
+    pub fn quantize_row(self, x: &[f32], row: usize, to: &mut BlockMut<'_>) {
+        for (group, x) in x.chunks(GROUP).enumerate() {
+            let place = group * to.rows + row;
+            let codes = &mut to.codes.as_chunks_mut::<GROUP>().0[place];
+            to.scales[place] = quantize_group(x, codes);
+            to.sums.as_chunks_mut::<2>().0[place] = std::array::from_fn(|half| {
                 codes[half * SUM..][..SUM].iter().map(|&code| i32::from(code)).sum()
             });
         }
