@@ -6,7 +6,8 @@
 //! other programs want the same cores.
 //!
 //! Shapes are those of Qwen2.5-1.5B: with one row the weights come from memory, copy after copy of the matrix; GB/s counts
-//! bytes of packed weights, GOP/s two operations per weight and row.
+//! bytes of packed weights, GOP/s two operations per weight and row. Shares are of the bandwidth of plain reads and of the rate
+//! of byte-wise dot products in registers (`vpdpbusd`), measured in alternation with the product.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -59,24 +60,25 @@ fn main() {
     let options = options();
     let kernels =
         Kernels::new(options.isa, options.precision, options.threads).expect("the machine has these");
-    let read = read_bandwidth(options.clock, kernels.pool());
+    let mut machine = Machine::new(options.clock, kernels.pool());
     println!("{} {:?}, {} threads", options.isa, options.precision, options.threads);
-    println!("read bandwidth over {} MiB: {:.1} GB/s", WORKING_SET >> 20, read / 1e9);
-    if let Some(peak) = peaks::byte_products(options.clock, kernels.pool()) {
-        println!("byte products (vpdpbusd, registers only): {:.0} GOP/s", peak / 1e9);
-    }
     println!(
-        "{:6} {:>11} {:>5} {:>9} {:>7} {:>8} {:>9}",
-        "format", "shape", "rows", "ms", "GB/s", "of read", "GOP/s"
+        "{:6} {:>11} {:>5} {:>9} {:>7} {:>8} {:>7} {:>8}",
+        "format", "shape", "rows", "ms", "GB/s", "of read", "GOP/s", "of bytes"
     );
     for &format in &options.formats {
         for (outputs, inputs) in SHAPES {
             let copies = matrices(&kernels, format, outputs, inputs);
             for rows in [1, 16, 512] {
-                measure(options.clock, &kernels, &copies, rows, read);
+                measure(&mut machine, &kernels, &copies, rows);
             }
         }
     }
+    println!(
+        "machine, medians: read {:.1} GB/s, byte products {:.0} GOP/s",
+        median(&mut machine.reads) / 1e9,
+        median(&mut machine.products) / 1e9
+    );
 }
 
 fn options() -> Options {
@@ -125,66 +127,94 @@ fn matrices(kernels: &Kernels, format: Format, outputs: usize, inputs: usize) ->
         .collect()
 }
 
-fn measure(clock: Clock, kernels: &Kernels, copies: &[PackedMatrix], rows: usize, read: f64) {
+/// Bursts of the product alternate with bursts of the machine's peaks; a share is the median of those of single turns.
+fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix], rows: usize) {
+    const TURNS: usize = 9;
     let w = &copies[0];
     let x: Vec<f32> = (0..rows * w.cols()).map(|index| (index as f32 * 0.37).sin()).collect();
     let mut activations = Activations::new();
-    let mut out = vec![0.0; rows * w.rows()];
+    let mut out = Memory::zeroed(rows * w.rows());
     let mut next = copies.iter().cycle();
-    let seconds = seconds_per_call(clock, Duration::from_millis(400), || {
-        kernels.quantize(&x, rows, w.cols(), &mut activations);
-        kernels.matmul(next.next().expect("the cycle has no end"), &activations, &mut out);
-        black_box(&out);
-    });
-    let bytes = w.bytes() as f64 / seconds;
-    let operations = 2.0 * (rows * w.rows() * w.cols()) as f64 / seconds;
-    let shape = format!("{}x{}", w.rows(), w.cols());
+    let (bytes, operations) = (w.bytes() as f64, 2.0 * (rows * w.rows() * w.cols()) as f64);
+    let (mut times, mut of_read, mut of_products) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let seconds = seconds_per_call(machine.clock, Duration::from_millis(25), || {
+            kernels.quantize(&x, rows, w.cols(), &mut activations);
+            kernels.matmul(next.next().expect("the cycle has no end"), &activations, &mut out);
+            black_box(&out[0]);
+        });
+        times.push(seconds);
+        of_read.push(bytes / seconds / machine.read());
+        of_products.push(operations / seconds / machine.multiply());
+    }
+    let (seconds, shape) = (median(&mut times), format!("{}x{}", w.rows(), w.cols()));
     println!(
-        "{:6} {shape:>11} {rows:>5} {:>9.3} {:>7.1} {:>7.0}% {:>9.0}",
+        "{:6} {shape:>11} {rows:>5} {:>9.3} {:>7.1} {:>7.0}% {:>7.0} {:>7.0}%",
         w.format().name(),
         seconds * 1e3,
-        bytes / 1e9,
-        100.0 * bytes / read,
-        operations / 1e9
+        bytes / seconds / 1e9,
+        100.0 * median(&mut of_read),
+        operations / seconds / 1e9,
+        100.0 * median(&mut of_products),
     );
 }
 
-/// The best mean of ten bursts within about `span`: on a shared machine the quietest moment says most about the code.
-fn seconds_per_call(clock: Clock, span: Duration, mut call: impl FnMut()) -> f64 {
-    const BURSTS: u32 = 10;
-    let burst = |call: &mut dyn FnMut()| {
-        let (start, mut calls) = (clock.now(), 0);
-        while calls == 0 || clock.now() - start < span / BURSTS {
-            call();
-            calls += 1;
-        }
-        (clock.now() - start).as_secs_f64() / f64::from(calls)
-    };
-    burst(&mut call);
-    (0..BURSTS).map(|_| burst(&mut call)).fold(f64::INFINITY, f64::min)
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
-/// Bytes per second that all threads together read from memory on huge pages.
-fn read_bandwidth(clock: Clock, pool: &Pool) -> f64 {
-    let mut memory = Memory::<u32>::zeroed(WORKING_SET / 4);
-    memory.fill(1);
-    let share = memory.len() / pool.threads();
-    let best = (0..10)
-        .map(|_| {
-            clock.seconds_of(|| {
-                pool.run(&|thread| {
-                    let part = &memory[thread * share..(thread + 1) * share];
-                    // Many sums side by side, so that the loop is a plain stream of vector loads.
-                    let sums = part.as_chunks::<64>().0.iter().fold([0u32; 64], |mut sums, chunk| {
-                        sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
-                        sums
-                    });
-                    black_box(sums);
-                });
-            })
-        })
-        .fold(f64::INFINITY, f64::min);
-    (share * pool.threads() * 4) as f64 / best
+fn seconds_per_call(clock: Clock, span: Duration, mut call: impl FnMut()) -> f64 {
+    let (start, mut calls) = (clock.now(), 0);
+    while calls == 0 || clock.now() - start < span {
+        call();
+        calls += 1;
+    }
+    (clock.now() - start).as_secs_f64() / f64::from(calls)
+}
+
+/// The machine's own peaks, measured over and over in short bursts.
+struct Machine<'a> {
+    clock: Clock,
+    pool: &'a Pool,
+    memory: Memory<u32>,
+    reads: Vec<f64>,
+    products: Vec<f64>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(clock: Clock, pool: &'a Pool) -> Self {
+        let mut memory = Memory::zeroed(WORKING_SET / 4);
+        memory.fill(1);
+        Machine { clock, pool, memory, reads: Vec::new(), products: Vec::new() }
+    }
+
+    /// Bytes per second that all threads together read from memory on huge pages. Every burst reads the next part of it.
+    fn read(&mut self) -> f64 {
+        const BURST: usize = (64 << 20) / 4;
+        let burst = &self.memory[self.reads.len() * BURST % self.memory.len()..][..BURST];
+        let share = BURST / self.pool.threads();
+        let seconds = self.clock.seconds_of(|| {
+            self.pool.run(&|thread| {
+                // Many sums side by side, so that the loop is a plain stream of vector loads.
+                let chunks = burst[thread * share..(thread + 1) * share].as_chunks::<64>().0;
+                black_box(chunks.iter().fold([0u32; 64], |mut sums, chunk| {
+                    sums.iter_mut().zip(chunk).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+                    sums
+                }));
+            });
+        });
+        self.reads.push((share * self.pool.threads() * 4) as f64 / seconds);
+        self.reads[self.reads.len() - 1]
+    }
+
+    /// Operations per second of byte-wise dot products on all threads, NaN where the machine has none.
+    fn multiply(&mut self) -> f64 {
+        let mut operations = 0.0;
+        let seconds = self.clock.seconds_of(|| operations = peaks::byte_products(self.pool));
+        self.products.push(operations / seconds);
+        self.products[self.products.len() - 1]
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -194,20 +224,16 @@ mod peaks {
 
     use kernels::Pool;
 
-    use super::Clock;
+    const ROUNDS: u64 = 200_000;
 
-    const ROUNDS: u64 = 500_000;
-
-    /// Operations per second of byte-wise dot products on all threads, `None` where the machine has none.
-    pub fn byte_products(clock: Clock, pool: &Pool) -> Option<f64> {
+    /// Multiplies in registers on all threads and returns the number of operations, NaN where there are no such products.
+    pub fn byte_products(pool: &Pool) -> f64 {
         if !is_x86_feature_detected!("avx512vnni") || !is_x86_feature_detected!("avx512f") {
-            return None;
+            return f64::NAN;
         }
         // SAFETY: the features were just found.
-        let run = || clock.seconds_of(|| pool.run(&|_| unsafe { rounds() }));
-        let seconds = (0..10).map(|_| run()).fold(f64::INFINITY, f64::min);
-        let products = pool.threads() as u64 * ROUNDS * 16;
-        Some((products * 64 * 2) as f64 / seconds)
+        pool.run(&|_| unsafe { rounds() });
+        (pool.threads() as u64 * ROUNDS * 16 * 64 * 2) as f64
     }
 
     #[target_feature(enable = "avx512f,avx512vnni")]
@@ -225,7 +251,7 @@ mod peaks {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod peaks {
-    pub fn byte_products(_clock: super::Clock, _pool: &kernels::Pool) -> Option<f64> {
-        None
+    pub fn byte_products(_pool: &kernels::Pool) -> f64 {
+        f64::NAN
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products with packed weights: how one product is cut into tasks, and what a task needs.
 //!
-//! A task is a run of panels times a chunk of rows. The chunk is what stays in the second-level cache while the panels pass
-//! by, each unpacked once for all rows of the chunk; threads claim tasks as they get free.
+//! A task is a run of panels times a chunk of rows; threads claim tasks as they get free. Within a task a few panels at a time
+//! are taken apart, a stretch of inputs at a time, and multiplied with all rows of the chunk.
 //!
 //! **Invariant:** an output element is computed by one task from one row and one panel, in an order of additions that
 //! depends on the number of inputs alone. So neither rows, chunks nor threads can change a bit of it.
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::activations::{Activations, CodeRows, ROWS, SUM};
+use crate::activations::{Activations, CodeRows, SUM};
 use crate::detect::dispatch;
 use crate::disjoint::Disjoint;
 use crate::format::{Codes, Spec};
@@ -18,11 +18,15 @@ use crate::kernels::{Kernels, Precision};
 use crate::memory::Memory;
 use crate::pack::{GROUP, PANEL, PackedMatrix};
 
-/// Activation bytes in one chunk of rows: with a panel's unpacked codes beside them they fit a second-level cache of 1 to 2 MiB.
-const CHUNK_BYTES: usize = 768 << 10;
+/// Rows in one chunk: so many sums for a few panels fit a second-level cache, and each chunk reads the weights once more.
+const CHUNK: usize = 512;
 
 /// Tasks that each thread claims per product, about: enough to even out a thread that was held up.
 const CLAIMS: usize = 16;
+
+/// Panels that go over a chunk of rows together, so that a row's inputs are read from the first-level cache for most of them
+/// and its outputs are written a few cache lines at a time.
+pub(crate) const TOGETHER: usize = 4;
 
 /// Inputs dequantized at a time by the exact product: 16 KiB of floats, half a first-level cache.
 pub(crate) const BLOCK: usize = 256;
@@ -33,15 +37,15 @@ pub(crate) struct Scratch {
     pub tile: Tile,
     corrections: Corrections,
     floats: Memory<f32>, // [chunk rows, cols], where only codes were kept
-    out: Memory<f32>,    // [chunk rows, 16]
+    out: Memory<f32>,    // [panels, chunk rows, 16]
 }
 
-/// A panel taken apart: one byte per code, one float per scale. How the bytes stand for the values is the instruction set's own.
+/// Panels taken apart, or parts of them: one byte per code, one float per scale. How the bytes stand for the values is the instruction set's own.
 #[derive(Default)]
 pub(crate) struct Tile {
-    pub codes: Memory<u8>,     // [units, 8, 64]
-    pub scales: Memory<f32>,   // [subs, 16]
-    pub minimums: Memory<f32>, // [subs, 16]
+    pub codes: Memory<u8>,     // [panels, units, 8, 64]
+    pub scales: Memory<f32>,   // [panels, subs, 16]
+    pub minimums: Memory<f32>, // [panels, subs, 16]
     pub weights: Memory<f32>,  // [256, 16], for the exact product
 }
 
@@ -86,7 +90,7 @@ impl Kernels {
             })
             .collect();
         let panels: Vec<usize> = products.iter().map(|(w, _)| w.panels()).collect();
-        let tasks = cut(&panels, x.rows(), x.cols(), self.pool.threads());
+        let tasks = cut(&panels, x.rows(), self.pool.threads());
         let next = AtomicUsize::new(0);
         let work = |thread: usize| {
             let mut scratch = self.scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,21 +123,40 @@ impl Kernels {
             Some(floats) => floats,
             None => expand(x.code_rows(task.rows.clone()), cols, floats.at_least(rows * cols)),
         });
-        let tile_out = tile_out.at_least(rows * PANEL);
-        for index in task.panels.clone() {
-            let panel = w.panel(index);
+        let tile_out = tile_out.at_least(TOGETHER * rows * PANEL);
+        for first in task.panels.clone().step_by(TOGETHER) {
+            let panels = first..task.panels.end.min(first + TOGETHER);
+            let tile_out = &mut tile_out[..panels.len() * rows * PANEL];
             match (fast_rows, float_rows) {
-                (Some(x), _) => dispatch!(self.backend, isa => isa.product_fast(&panel, x, tile, tile_out)),
-                (_, Some(x)) => dispatch!(self.backend, isa => isa.product_exact(&panel, x, tile, tile_out)),
+                (Some(x), _) => {
+                    dispatch!(self.backend, isa => isa.product_fast(w, panels, x, tile, tile_out))
+                }
+                (_, Some(x)) => {
+                    dispatch!(self.backend, isa => isa.product_exact(w, panels, x, tile, tile_out))
+                }
                 (None, None) => unreachable!("a product is fast or exact"),
             }
-            let outputs = PANEL.min(w.rows() - index * PANEL);
-            for (row, from) in task.rows.clone().zip(tile_out.as_chunks::<PANEL>().0) {
-                let at = row * w.rows() + index * PANEL;
+            let outputs =
+                first * PANEL..w.rows().min((first + TOGETHER) * PANEL).min(task.panels.end * PANEL);
+            for (index, row) in task.rows.clone().enumerate() {
+                let row = row * w.rows();
                 // SAFETY: tasks are claimed once, and no two share both a panel and a row.
-                unsafe { out.part(at..at + outputs) }.copy_from_slice(&from[..outputs]);
+                let to = unsafe { out.part(row + outputs.start..row + outputs.end) };
+                spread(tile_out, index, rows, to);
             }
         }
+    }
+}
+
+/// Copies one row of a tile `[panels, rows, 16]` to its place in the output.
+fn spread(tile_out: &[f32], row: usize, rows: usize, to: &mut [f32]) {
+    let mut panels = tile_out.as_chunks::<PANEL>().0.iter().skip(row).step_by(rows);
+    let (whole, rest) = to.as_chunks_mut::<PANEL>();
+    for (to, from) in whole.iter_mut().zip(&mut panels) {
+        *to = *from;
+    }
+    if let Some(from) = panels.next() {
+        rest.copy_from_slice(&from[..rest.len()]);
     }
 }
 
@@ -142,14 +165,13 @@ pub(crate) fn scratches(threads: usize) -> Vec<Mutex<Scratch>> {
     (0..threads).map(|_| Mutex::default()).collect()
 }
 
-/// Cuts products of so many panels over `[rows, cols]` into tasks: all products for one chunk of rows, then the next chunk.
-fn cut(panels: &[usize], rows: usize, cols: usize, threads: usize) -> Vec<Task> {
+/// Cuts products of so many panels over `rows` into tasks: all products for one chunk of rows, then the next chunk.
+fn cut(panels: &[usize], rows: usize, threads: usize) -> Vec<Task> {
     let total: usize = panels.iter().sum();
-    let grain = (total / (threads * CLAIMS)).max(1);
-    let chunk = (CHUNK_BYTES / cols.max(1) / ROWS * ROWS).max(ROWS);
+    let grain = (total / (threads * CLAIMS)).max(1).next_multiple_of(TOGETHER);
     let mut tasks = Vec::new();
-    for start in (0..rows).step_by(chunk) {
-        let rows = start..rows.min(start + chunk);
+    for start in (0..rows).step_by(CHUNK) {
+        let rows = start..rows.min(start + CHUNK);
         for (product, &panels) in panels.iter().enumerate() {
             for first in (0..panels).step_by(grain) {
                 tasks.push(Task { product, panels: first..panels.min(first + grain), rows: rows.clone() });

@@ -1,16 +1,32 @@
 //! Products of one panel with rows of activations.
 
+use std::ops::Range;
+
 use super::Avx2;
 use crate::matmul::{FastRows, Tile};
-use crate::pack::Panel;
+use crate::pack::PackedMatrix;
 use crate::reference::Reference;
 
 impl Avx2 {
-    pub fn product_fast(self, panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
-        Reference.product_fast(panel, rows, tile, out);
+    pub fn product_fast(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        rows: FastRows<'_>,
+        tile: &mut Tile,
+        out: &mut [f32],
+    ) {
+        Reference.product_fast(w, panels, rows, tile, out);
     }
 
-    pub fn product_exact(self, panel: &Panel<'_>, x: &[f32], tile: &mut Tile, out: &mut [f32]) {
-        Reference.product_exact(panel, x, tile, out);
+    pub fn product_exact(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        x: &[f32],
+        tile: &mut Tile,
+        out: &mut [f32],
+    ) {
+        Reference.product_exact(w, panels, x, tile, out);
     }
 }

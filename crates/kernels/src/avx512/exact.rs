@@ -5,28 +5,42 @@
 //! depend on the rows beside it.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::Avx512;
-use super::unpack::for_each_unit_of;
+use super::unpack::for_each_unit;
 use crate::format::Format;
 use crate::format::typed::{Quantized, by_format};
 use crate::matmul::{BLOCK, Tile};
-use crate::pack::{GROUP, PANEL, Panel};
+use crate::pack::{GROUP, PANEL, PackedMatrix, Panel};
 
 impl Avx512 {
-    /// `x` is `[rows, cols]`, `out` `[rows, 16]`.
-    pub fn product_exact(self, panel: &Panel<'_>, x: &[f32], tile: &mut Tile, out: &mut [f32]) {
-        let rows = out.len() / PANEL;
-        assert!(out.len() == rows * PANEL && x.len() == rows * panel.cols);
+    /// `x` is `[rows, cols]`, `out` `[panels, rows, 16]`.
+    pub fn product_exact(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        x: &[f32],
+        tile: &mut Tile,
+        out: &mut [f32],
+    ) {
+        let rows = x.len() / w.cols();
+        assert!(x.len() == rows * w.cols() && out.len() == panels.len() * rows * PANEL);
+        let weights = tile.weights.at_least(BLOCK * PANEL);
         out.fill(0.0);
-        for start in (0..panel.cols).step_by(BLOCK) {
-            let weights = &mut tile.weights.at_least(BLOCK * PANEL)[..BLOCK.min(panel.cols - start) * PANEL];
-            // SAFETY: `self` proves the features, and lengths are checked above.
-            unsafe {
-                unpack(panel, start, weights);
-                all_rows(panel.cols, &x[start..], weights, out);
-            }
+        for (panel, out) in panels.zip(out.chunks_exact_mut(rows * PANEL)) {
+            // SAFETY: `self` proves the features.
+            unsafe { product(&w.panel(panel), x, weights, out) };
         }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn product(panel: &Panel<'_>, x: &[f32], weights: &mut [f32], out: &mut [f32]) {
+    for start in (0..panel.cols).step_by(BLOCK) {
+        let weights = &mut weights[..BLOCK.min(panel.cols - start) * PANEL];
+        unpack(panel, start, weights);
+        all_rows(panel.cols, &x[start..], weights, out);
     }
 }
 
@@ -70,7 +84,7 @@ fn dequantize<F: Quantized>(panel: &Panel<'_>, start: usize, weights: &mut [[f32
     let offset = _mm512_set1_epi32(i32::from(F::SPEC.offset));
     let byte = _mm512_set1_epi32(255);
     let first = start / GROUP;
-    for_each_unit_of::<F>(panel, first..first + weights.len() / GROUP, |unit, codes, subs| {
+    for_each_unit::<F>(panel, first..first + weights.len() / GROUP, |unit, codes, subs| {
         for (vector, codes) in codes.into_iter().enumerate() {
             let sub = subs[vector / 4];
             let shifted = [

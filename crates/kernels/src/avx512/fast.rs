@@ -1,75 +1,144 @@
-//! Integer products of one panel with rows of quantized activations, by `vpdpbusd`.
+//! Integer products of some panels with rows of quantized activations, by `vpdpbusd`.
 //!
 //! A single row multiplies units as they come out of the packed planes: it is bound by reading them. More rows first take
-//! the panel apart into a tile in cache and then go over it in blocks of rows, each block loading a unit once.
+//! some units of some panels apart into a tile in the first-level cache, and go over it in blocks of rows.
 //!
 //! **Invariant:** both do the same float operations in the same order as the reference, so a row's bits are the same.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::Avx512;
 use super::unpack::{Sub, for_each_unit};
 use crate::format::typed::{Quantized, by_format};
-use crate::matmul::{FastRows, Tile};
-use crate::pack::{GROUP, PANEL, Panel};
+use crate::matmul::{FastRows, TOGETHER, Tile};
+use crate::pack::{GROUP, PANEL, PackedMatrix};
+
+/// Units taken apart at a time: those of four panels and their scales fill less than half a first-level cache of 48 KiB.
+const UNITS: usize = 8;
 
 /// Bytes of one unpacked unit.
 const UNIT: usize = PANEL * GROUP;
 
 impl Avx512 {
-    /// `out` is `[rows, 16]`.
-    pub fn product_fast(self, panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
-        let subs = panel.cols / panel.spec.scales.sub_len();
-        assert!(rows.x.groups == panel.cols / GROUP && out.len() == rows.x.rows * PANEL);
-        assert!(rows.x.codes.len() == rows.x.rows * panel.cols);
+    /// `out` is `[panels, rows, 16]`.
+    pub fn product_fast(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        rows: FastRows<'_>,
+        tile: &mut Tile,
+        out: &mut [f32],
+    ) {
+        let spec = w.format().spec();
+        let subs = w.cols() / spec.scales.sub_len();
+        assert!(rows.x.groups == w.cols() / GROUP && out.len() == panels.len() * rows.x.rows * PANEL);
+        assert!(rows.x.codes.len() == rows.x.rows * w.cols());
         assert!(rows.x.scales.len() == rows.x.rows * rows.x.groups);
         assert!(rows.starts.len() == rows.x.rows * subs);
-        assert!(rows.sums.len() == if panel.spec.scales.has_minimums() { rows.starts.len() } else { 0 });
+        assert!(rows.sums.len() == if spec.scales.has_minimums() { rows.starts.len() } else { 0 });
         // SAFETY: `self` proves the features, and the lengths are checked.
-        unsafe { product(panel, rows, tile, out) }
+        unsafe {
+            if rows.x.rows == 1 {
+                by_format!(w.format(), F => one_row::<F>(w, panels, rows, out));
+            } else {
+                many_rows(w, panels, rows, tile, out);
+            }
+        }
     }
 }
 
 /// # Safety
-/// The lengths in `rows` fit the panel, as [`Avx512::product_fast`] checks.
+/// The lengths in `rows` fit the weights, as [`Avx512::product_fast`] checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn product(panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
-    if rows.x.rows == 1 {
-        // SAFETY: the caller's promise.
-        return unsafe { by_format!(panel.format, F => one_row::<F>(panel, rows, out)) };
-    }
-    by_format!(panel.format, F => unpack::<F>(panel, tile));
-    // SAFETY: the caller's promise, and the tile now holds the whole panel.
-    unsafe {
-        match (panel.spec.scales.sub_len(), panel.spec.scales.has_minimums()) {
-            (GROUP, true) => all_rows::<1, true>(rows, tile, out),
-            (GROUP, false) => all_rows::<1, false>(rows, tile, out),
-            (_, true) => all_rows::<2, true>(rows, tile, out),
-            (_, false) => all_rows::<2, false>(rows, tile, out),
+unsafe fn many_rows(
+    w: &PackedMatrix,
+    panels: Range<usize>,
+    rows: FastRows<'_>,
+    tile: &mut Tile,
+    out: &mut [f32],
+) {
+    let scales = w.format().spec().scales;
+    out.fill(0.0);
+    for first in (0..rows.x.groups).step_by(UNITS) {
+        let units = first..rows.x.groups.min(first + UNITS);
+        by_format!(w.format(), F => unpack::<F>(w, panels.clone(), units.clone(), tile));
+        let ahead = Ahead::new(w, &panels, &units, rows.x.rows.div_ceil(8));
+        // SAFETY: the caller's promise, and the tile now holds these units.
+        unsafe {
+            match (scales.sub_len(), scales.has_minimums()) {
+                (GROUP, true) => all_rows::<1, true>(rows, units, tile, &ahead, out),
+                (GROUP, false) => all_rows::<1, false>(rows, units, tile, &ahead, out),
+                (_, true) => all_rows::<2, true>(rows, units, tile, &ahead, out),
+                (_, false) => all_rows::<2, false>(rows, units, tile, &ahead, out),
+            }
         }
     }
 }
 
-/// Takes a panel apart.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn unpack<F: Quantized>(panel: &Panel<'_>, tile: &mut Tile) {
-    let (units, subs) = (panel.cols / GROUP, GROUP / F::SPEC.scales.sub_len());
-    let codes = tile.codes.at_least(units * UNIT);
-    let scales = tile.scales.at_least(units * subs * PANEL);
-    let minimums = tile.minimums.at_least(units * subs * PANEL);
-    for_each_unit::<F>(panel, |unit, codes_of, subs_of| {
-        for (vector, to) in codes_of.iter().zip(codes[unit * UNIT..][..UNIT].chunks_exact_mut(64)) {
-            // SAFETY: the chunk has 64 bytes.
-            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), *vector) };
-        }
-        for (sub, of) in subs_of.iter().enumerate().take(subs) {
-            let at = (unit * subs + sub) * PANEL;
-            store(&mut scales[at..][..PANEL], of.scale);
-            if F::SPEC.scales.has_minimums() {
-                store(&mut minimums[at..][..PANEL], of.minimum);
+/// The packed units that will be taken apart after these. They are asked for a few lines at a time while these are multiplied:
+/// all at once they would hold up everything else that waits for memory.
+struct Ahead<'a> {
+    panels: [[&'a [u8]; 2]; TOGETHER],
+    steps: usize,
+}
+
+impl<'a> Ahead<'a> {
+    fn new(w: &'a PackedMatrix, panels: &Range<usize>, units: &Range<usize>, steps: usize) -> Self {
+        let groups = w.cols() / GROUP;
+        let (first, units) = match units.end < groups {
+            true => (panels.start, units.end..groups.min(units.end + UNITS)),
+            false => (panels.end, 0..groups.min(UNITS)),
+        };
+        let panels = std::array::from_fn(|panel| {
+            if first + panel >= w.panels() {
+                return [&[][..]; 2];
+            }
+            let panel = w.panel(first + panel);
+            [panel.codes, panel.scales]
+                .map(|bytes| &bytes[bytes.len() * units.start / groups..bytes.len() * units.end / groups])
+        });
+        Ahead { panels, steps }
+    }
+
+    /// Asks for one step's share of one panel.
+    #[inline]
+    fn fetch(&self, panel: usize, step: usize) {
+        for bytes in self.panels[panel] {
+            let share = bytes.len().div_ceil(64).div_ceil(self.steps) * 64;
+            let start = (step * share).min(bytes.len());
+            for line in bytes[start..bytes.len().min(start + share)].chunks(64) {
+                // SAFETY: a prefetch has no effect that a program can see.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
             }
         }
-    });
+    }
+}
+
+/// Takes some units of some panels apart.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn unpack<F: Quantized>(w: &PackedMatrix, panels: Range<usize>, units: Range<usize>, tile: &mut Tile) {
+    let subs = GROUP / F::SPEC.scales.sub_len();
+    let codes = tile.codes.at_least(panels.len() * UNITS * UNIT);
+    let scales = tile.scales.at_least(panels.len() * UNITS * subs * PANEL);
+    let minimums = tile.minimums.at_least(panels.len() * UNITS * subs * PANEL);
+    for (index, panel) in panels.enumerate() {
+        for_each_unit::<F>(&w.panel(panel), units.clone(), |unit, codes_of, subs_of| {
+            let unit = index * UNITS + unit - units.start;
+            for (vector, to) in codes_of.iter().zip(codes[unit * UNIT..][..UNIT].chunks_exact_mut(64)) {
+                // SAFETY: the chunk has 64 bytes.
+                unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), *vector) };
+            }
+            for (sub, of) in subs_of.iter().enumerate().take(subs) {
+                let at = (unit * subs + sub) * PANEL;
+                store(&mut scales[at..][..PANEL], of.scale);
+                if F::SPEC.scales.has_minimums() {
+                    store(&mut minimums[at..][..PANEL], of.minimum);
+                }
+            }
+        });
+    }
 }
 
 #[inline]
@@ -89,9 +158,9 @@ struct Place {
     sums: *const f32,   // [ROWS, SUBS] where there are minimums
 }
 
-/// The place of the first unit for the rows from `row` on.
-fn place(rows: &FastRows<'_>, row: usize, subs: usize) -> Place {
-    let place = rows.x.place(row, 0);
+/// The place of one unit for the rows from `row` on.
+fn place(rows: &FastRows<'_>, row: usize, unit: usize, subs: usize) -> Place {
+    let place = rows.x.place(row, unit);
     Place {
         codes: rows.x.codes[place * GROUP..].as_ptr(),
         scales: rows.x.scales[place..].as_ptr(),
@@ -101,6 +170,19 @@ fn place(rows: &FastRows<'_>, row: usize, subs: usize) -> Place {
 }
 
 impl Place {
+    /// The same place. The compiler cannot see that, so it addresses with this pointer alone: seeing through, it would add the
+    /// loop's counter in every instruction, which costs a dot product from memory a second slot of the front end.
+    #[inline]
+    #[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is executed")]
+    fn opaque(mut self) -> Place {
+        // SAFETY: no instruction at all.
+        unsafe {
+            asm!("/* {} {} {} {} */", inout(reg) self.codes, inout(reg) self.scales, inout(reg) self.starts,
+                inout(reg) self.sums, options(pure, nomem, nostack, preserves_flags));
+        }
+        self
+    }
+
     /// The place `groups` further on, one past the end at most.
     #[inline]
     fn skip(self, groups: usize, subs: usize) -> Place {
@@ -152,47 +234,55 @@ unsafe fn add_unit<const ROWS: usize, const SUBS: usize, const MIN: bool>(
 }
 
 /// # Safety
-/// The lengths in `rows` fit the panel, as [`Avx512::product_fast`] checks.
+/// The lengths in `rows` fit the weights, as [`Avx512::product_fast`] checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn one_row<F: Quantized>(panel: &Panel<'_>, rows: FastRows<'_>, out: &mut [f32]) {
+unsafe fn one_row<F: Quantized>(w: &PackedMatrix, panels: Range<usize>, rows: FastRows<'_>, out: &mut [f32]) {
     let subs = const { GROUP / F::SPEC.scales.sub_len() };
-    let start = place(&rows, 0, subs);
-    let mut sums = [_mm512_setzero_ps()];
-    for_each_unit::<F>(panel, |unit, codes, subs_of| {
-        // SAFETY: a panel has as many units as the row has groups.
-        unsafe {
+    let start = place(&rows, 0, 0, subs);
+    for (panel, out) in panels.zip(out.chunks_exact_mut(PANEL)) {
+        let mut sums = [_mm512_setzero_ps()];
+        for_each_unit::<F>(&w.panel(panel), 0..rows.x.groups, |unit, codes, subs_of| {
             let place = start.skip(unit, subs);
-            match (subs, F::SPEC.scales.has_minimums()) {
-                (2, true) => add_unit::<1, 2, true>(&mut sums, codes, subs_of, place),
-                (2, false) => add_unit::<1, 2, false>(&mut sums, codes, subs_of, place),
-                (_, true) => add_unit::<1, 1, true>(&mut sums, codes, subs_of, place),
-                (_, false) => add_unit::<1, 1, false>(&mut sums, codes, subs_of, place),
+            // SAFETY: a panel has as many units as the row has groups.
+            unsafe {
+                match (subs, F::SPEC.scales.has_minimums()) {
+                    (2, true) => add_unit::<1, 2, true>(&mut sums, codes, subs_of, place),
+                    (2, false) => add_unit::<1, 2, false>(&mut sums, codes, subs_of, place),
+                    (_, true) => add_unit::<1, 1, true>(&mut sums, codes, subs_of, place),
+                    (_, false) => add_unit::<1, 1, false>(&mut sums, codes, subs_of, place),
+                }
             }
-        }
-    });
-    store(out, sums[0]);
+        });
+        store(out, sums[0]);
+    }
 }
 
 /// # Safety
-/// The lengths in `rows` fit the panel that `tile` holds, as [`Avx512::product_fast`] checks.
+/// The lengths in `rows` fit the weights, as [`Avx512::product_fast`] checks, and `tile` holds these `units` of all panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn all_rows<const SUBS: usize, const MIN: bool>(rows: FastRows<'_>, tile: &Tile, out: &mut [f32]) {
+unsafe fn all_rows<const SUBS: usize, const MIN: bool>(
+    rows: FastRows<'_>,
+    units: Range<usize>,
+    tile: &Tile,
+    ahead: &Ahead<'_>,
+    out: &mut [f32],
+) {
     let mut row = 0;
     while row < rows.x.rows {
-        let (left, out) = (rows.x.rows - row, &mut out[row * PANEL..]);
+        let (left, units) = (rows.x.rows - row, units.clone());
         // SAFETY: so many rows are left.
         row += unsafe {
             match left {
-                8.. => block::<8, SUBS, MIN>(&rows, row, tile, out),
-                4.. => block::<4, SUBS, MIN>(&rows, row, tile, out),
-                2.. => block::<2, SUBS, MIN>(&rows, row, tile, out),
-                _ => block::<1, SUBS, MIN>(&rows, row, tile, out),
+                8.. => block::<8, SUBS, MIN>(&rows, row, units, tile, ahead, out),
+                4.. => block::<4, SUBS, MIN>(&rows, row, units, tile, ahead, out),
+                2.. => block::<2, SUBS, MIN>(&rows, row, units, tile, ahead, out),
+                _ => block::<1, SUBS, MIN>(&rows, row, units, tile, ahead, out),
             }
         };
     }
 }
 
-/// `ROWS` rows from `first` on; returns their number.
+/// `ROWS` rows from `first` on, with all panels; returns their number.
 ///
 /// # Safety
 /// As for [`all_rows`], and there are so many rows.
@@ -200,29 +290,48 @@ unsafe fn all_rows<const SUBS: usize, const MIN: bool>(rows: FastRows<'_>, tile:
 unsafe fn block<const ROWS: usize, const SUBS: usize, const MIN: bool>(
     rows: &FastRows<'_>,
     first: usize,
+    units: Range<usize>,
     tile: &Tile,
+    ahead: &Ahead<'_>,
     out: &mut [f32],
 ) -> usize {
-    let (mut place, block_rows) = (place(rows, first, SUBS), rows.x.block_rows(first));
-    let mut sums = [_mm512_setzero_ps(); ROWS];
-    for unit in 0..rows.x.groups {
-        // SAFETY: the tile holds all units of the panel, and each row has as many groups.
-        unsafe {
-            let codes: *const __m512i = tile.codes.as_ptr().add(unit * UNIT).cast();
-            let codes: [__m512i; 8] = std::array::from_fn(|vector| _mm512_load_si512(codes.add(vector)));
-            let subs: [Sub; 2] = std::array::from_fn(|sub| {
-                let at = (unit * SUBS + sub.min(SUBS - 1)) * PANEL;
-                Sub {
-                    scale: _mm512_load_ps(tile.scales.as_ptr().add(at)),
-                    minimum: _mm512_load_ps(tile.minimums.as_ptr().add(at)),
-                }
-            });
-            add_unit::<ROWS, SUBS, MIN>(&mut sums, codes, subs, place);
+    let (start, block_rows) = (place(rows, first, units.start, SUBS), rows.x.block_rows(first));
+    let next = if first + ROWS < rows.x.rows { first + ROWS } else { first };
+    for (panel, out) in out.chunks_exact_mut(rows.x.rows * PANEL).enumerate() {
+        ahead.fetch(panel, first / 8);
+        let mut next = place(rows, next, units.start, SUBS);
+        let out = &mut out.as_chunks_mut::<PANEL>().0[first..][..ROWS];
+        // SAFETY: each row has 16 sums.
+        let mut sums: [__m512; ROWS] =
+            std::array::from_fn(|row| unsafe { _mm512_loadu_ps(out[row].as_ptr()) });
+        let mut place = start;
+        for unit in panel * UNITS..panel * UNITS + units.len() {
+            // SAFETY: the tile holds these units of each panel, and each row has them.
+            unsafe {
+                let codes: *const __m512i = tile.codes.as_ptr().add(unit * UNIT).cast();
+                let codes: [__m512i; 8] = std::array::from_fn(|vector| _mm512_load_si512(codes.add(vector)));
+                let subs: [Sub; 2] = std::array::from_fn(|sub| {
+                    let at = (unit * SUBS + sub.min(SUBS - 1)) * PANEL;
+                    Sub {
+                        scale: _mm512_load_ps(tile.scales.as_ptr().add(at)),
+                        minimum: _mm512_load_ps(tile.minimums.as_ptr().add(at)),
+                    }
+                });
+                // Eight rows' inputs are four lines, and there are four panels: each asks for one of them.
+                _mm_prefetch::<_MM_HINT_T0>(next.codes.wrapping_add(panel * 64));
+                _mm_prefetch::<_MM_HINT_T0>(match panel {
+                    0 => next.scales.cast(),
+                    1 => next.starts.cast(),
+                    _ => next.sums.cast(),
+                });
+                add_unit::<ROWS, SUBS, MIN>(&mut sums, codes, subs, place.opaque());
+            }
+            place = place.skip(block_rows, SUBS);
+            next = next.skip(block_rows, SUBS);
         }
-        place = place.skip(block_rows, SUBS);
-    }
-    for (sum, out) in sums.into_iter().zip(out.chunks_exact_mut(PANEL)) {
-        store(out, sum);
+        for (sum, out) in sums.into_iter().zip(out) {
+            store(out, sum);
+        }
     }
     ROWS
 }

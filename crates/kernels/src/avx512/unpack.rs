@@ -17,17 +17,11 @@ pub(super) struct Sub {
     pub minimum: __m512,
 }
 
-/// Calls `work` with each unit of a panel in order, and the one or two sub-blocks in it.
+/// Calls `work` with each of some units of a panel in order, and the one or two sub-blocks in it. The units begin with a
+/// super-block of scales.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) fn for_each_unit<F: Quantized>(panel: &Panel<'_>, work: impl FnMut(usize, Unit, [Sub; 2])) {
-    for_each_unit_of::<F>(panel, 0..panel.cols / GROUP, work);
-}
-
-/// The same for some units, which begin with a super-block of scales.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) fn for_each_unit_of<F: Quantized>(
+pub(super) fn for_each_unit<F: Quantized>(
     panel: &Panel<'_>,
     units: Range<usize>,
     mut work: impl FnMut(usize, Unit, [Sub; 2]),

@@ -1,13 +1,42 @@
 //! Products of one panel with rows of activations: what both precisions mean.
 
+use std::ops::Range;
+
 use super::Reference;
 use crate::matmul::{BLOCK, FastRows, Tile};
-use crate::pack::{GROUP, PANEL, Panel, VECTOR};
+use crate::pack::{GROUP, PANEL, PackedMatrix, Panel, VECTOR};
 
 impl Reference {
     /// Integer products: for each sub-block, in order, the exact integer dot product of codes, then one fused
     /// multiply-add with both scales, and another one for the minimum.
-    pub fn product_fast(self, panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
+    pub fn product_fast(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        rows: FastRows<'_>,
+        tile: &mut Tile,
+        out: &mut [f32],
+    ) {
+        for (panel, out) in panels.zip(out.chunks_exact_mut(rows.x.rows * PANEL)) {
+            self.panel_fast(&w.panel(panel), rows, tile, out);
+        }
+    }
+
+    /// Float products, [`BLOCK`] inputs at a time.
+    pub fn product_exact(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        x: &[f32],
+        tile: &mut Tile,
+        out: &mut [f32],
+    ) {
+        for (panel, out) in panels.zip(out.chunks_exact_mut(x.len() / w.cols() * PANEL)) {
+            self.panel_exact(&w.panel(panel), x, tile, out);
+        }
+    }
+
+    fn panel_fast(self, panel: &Panel<'_>, rows: FastRows<'_>, tile: &mut Tile, out: &mut [f32]) {
         self.unpack(panel, tile);
         let sub_len = panel.spec.scales.sub_len();
         let (subs, subs_in_group) = (panel.cols / sub_len, GROUP / sub_len);
@@ -31,8 +60,7 @@ impl Reference {
         }
     }
 
-    /// Float products, [`BLOCK`] inputs at a time.
-    pub fn product_exact(self, panel: &Panel<'_>, x: &[f32], tile: &mut Tile, out: &mut [f32]) {
+    fn panel_exact(self, panel: &Panel<'_>, x: &[f32], tile: &mut Tile, out: &mut [f32]) {
         out.fill(0.0);
         for start in (0..panel.cols).step_by(BLOCK) {
             let inputs = BLOCK.min(panel.cols - start);
