@@ -1,5 +1,6 @@
 //! The proof of the ledger: a delay put into one stage shows in this stage, by that much, and in no other.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,12 +11,14 @@ use crate::support::{Server, assert_sums, charged};
 const DELAY: Duration = Duration::from_millis(400);
 /// What a stage may move by for other reasons.
 const NOISE_NS: u64 = 150_000_000;
+/// Requests of which each stage's shortest time counts, since noise only ever adds.
+const REQUESTS: usize = 3;
 
 /// A request that enters `prefill`, `sample` and everything around them once, and `decode` and `decode_wait` as often as
 /// it has tokens after the first.
 fn body(max_tokens: usize, stream: bool) -> Value {
     json!({
-        "messages": [{ "role": "user", "content": "one two three four five six seven eight nine ten ".repeat(8) }],
+        "messages": [{ "role": "user", "content": "one two three four five six seven eight nine ten ".repeat(6) }],
         "max_tokens": max_tokens, "temperature": 0, "stream": stream,
     })
 }
@@ -28,7 +31,7 @@ struct Case {
 
 const PLAIN: Case = Case { max_tokens: 1, flags: &[] };
 const TWO_TOKENS: Case = Case { max_tokens: 2, flags: &[] };
-/// The prompt (about 110 tokens) takes two steps.
+/// The prompt (about 95 tokens) takes two steps.
 const TWO_CHUNKS: Case =
     Case { max_tokens: 1, flags: &["--max-num-seqs", "8", "--max-num-batched-tokens", "80"] };
 
@@ -39,30 +42,39 @@ fn check(stage: &str, case: &Case) {
     let slow = Server::start(case.flags, &[("FIRSTLIGHT_DELAY", &delay)]);
     for stream in [false, true] {
         let body = body(case.max_tokens, stream);
-        let before = account(&plain, &body);
-        let after = account(&slow, &body);
-        for other in after["stages"].as_array().unwrap() {
-            let name = other["stage"].as_str().unwrap();
-            let moved = charged(&after, name) as i64 - charged(&before, name) as i64;
+        let before = shortest(&plain, &body);
+        let after = shortest(&slow, &body);
+        for (name, ns) in &after {
+            let moved = *ns as i64 - before.get(name).map_or(0, |ns| *ns as i64);
             let expected = if name == stage { DELAY.as_nanos() as i64 } else { 0 };
             let off = (moved - expected).unsigned_abs();
             assert!(
                 off < NOISE_NS,
-                "{stage} was delayed, {name} moved by {moved} ns (streamed: {stream}): {after}"
+                "{stage} was delayed, {name} moved by {moved} ns (streamed: {stream}): {after:?}"
             );
         }
-        assert!(charged(&after, stage) >= DELAY.as_nanos() as u64, "{stage} shows its delay: {after}");
+        assert!(after[stage] >= DELAY.as_nanos() as u64, "{stage} shows its delay: {after:?}");
     }
 }
 
-/// The account of the second request: the first one warms up.
-fn account(server: &Server, body: &Value) -> Value {
-    server.post("/v1/chat/completions", body);
-    let answer = server.post("/v1/chat/completions", body);
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let account = server.account(&answer);
-    assert_sums(&account);
-    account
+/// Each stage's shortest time over a few requests.
+fn shortest(server: &Server, body: &Value) -> BTreeMap<String, u64> {
+    let mut shortest = BTreeMap::new();
+    for _ in 0..REQUESTS {
+        let answer = server.post("/v1/chat/completions", body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let account = server.account(&answer);
+        assert_sums(&account);
+        for charge in account["stages"].as_array().unwrap() {
+            let name = charge["stage"].as_str().unwrap();
+            let ns = charged(&account, name);
+            shortest
+                .entry(name.to_owned())
+                .and_modify(|least: &mut u64| *least = ns.min(*least))
+                .or_insert(ns);
+        }
+    }
+    shortest
 }
 
 macro_rules! stages {

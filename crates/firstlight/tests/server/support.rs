@@ -89,10 +89,6 @@ impl Server {
         let status = self.process.wait().expect("the process can be waited for");
         status.code().unwrap_or(-1)
     }
-
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
 }
 
 impl Drop for Server {
