@@ -36,7 +36,7 @@ pub(crate) fn models() -> Vec<Model> {
             name: "gemma-3-270m",
             aliases: &["gemma-3", "gemma3", "gemma3-270m"],
             title: "Gemma 3 270M (base), Q4_K_M",
-            licence: "Gemma Terms of Use",
+            licence: "Gemma Terms",
             file: "gemma-3-270m.gguf",
             bytes: 253_113_024,
             sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
