@@ -250,7 +250,8 @@ fn write<E: Copy>(
 }
 
 fn saturated(number: f32) -> f16 {
-    f16::from_f32(number.clamp(f16::MIN.to_f32(), f16::MAX.to_f32()))
+    const GREATEST: f32 = 65504.0;
+    f16::from_f32(number.clamp(-GREATEST, GREATEST))
 }
 
 #[cfg(test)]

@@ -88,12 +88,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn round(self, a: Pair) -> Pair {
-        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        intrinsic!(Pair(_mm256_round_ps::<NEAREST>(a.0), _mm256_round_ps::<NEAREST>(a.1)))
-    }
-
-    #[inline(always)]
     fn scale_by_power(self, value: Pair, exponent: Pair) -> Pair {
         intrinsic!(Pair(scale_by_power(value.0, exponent.0), scale_by_power(value.1, exponent.1)))
     }
@@ -103,6 +97,14 @@ impl Simd for Avx2 {
         intrinsic!(Pair(
             _mm256_blendv_ps(no.0, yes.0, _mm256_cmp_ps::<_CMP_LT_OQ>(a.0, b.0)),
             _mm256_blendv_ps(no.1, yes.1, _mm256_cmp_ps::<_CMP_LT_OQ>(a.1, b.1)),
+        ))
+    }
+
+    #[inline(always)]
+    fn zero_where_less(self, a: Pair, b: Pair, value: Pair) -> Pair {
+        intrinsic!(Pair(
+            _mm256_and_ps(_mm256_cmp_ps::<_CMP_NLT_UQ>(a.0, b.0), value.0),
+            _mm256_and_ps(_mm256_cmp_ps::<_CMP_NLT_UQ>(a.1, b.1), value.1),
         ))
     }
 

@@ -72,11 +72,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn round(self, a: __m512) -> __m512 {
-        intrinsic!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
-    }
-
-    #[inline(always)]
     fn scale_by_power(self, value: __m512, exponent: __m512) -> __m512 {
         intrinsic!(_mm512_scalef_ps(value, exponent))
     }
@@ -84,6 +79,11 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn select_less(self, a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 {
         intrinsic!(_mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes))
+    }
+
+    #[inline(always)]
+    fn zero_where_less(self, a: __m512, b: __m512, value: __m512) -> __m512 {
+        intrinsic!(_mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b), value))
     }
 
     #[inline(always)]

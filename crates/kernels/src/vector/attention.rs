@@ -18,10 +18,13 @@ use crate::kv::{KvView, TILE, Tiles};
 const PANEL: usize = 4;
 
 /// Lanes that share one pass over a panel: with four vectors each, they fill 24 of 32 registers.
-const LANES_MAX: usize = 6;
+const LANES_WIDE: usize = 6;
+
+/// Lanes that share one pass if that spares a second one: with two vectors each, they fill half of the registers.
+const LANES_MAX: usize = 8;
 
 /// From this many lanes on, a panel is read often enough to be converted first.
-const CONVERT_FROM: usize = 3 * LANES_MAX;
+const CONVERT_FROM: usize = 2 * LANES_MAX + 1;
 
 /// Scores of one lane, with a gap after it so that the lanes do not compete for the same cache sets.
 const SCORES_STRIDE: usize = SPAN + TILE;
@@ -42,6 +45,8 @@ macro_rules! with_lanes {
             4 => $function::<S, E, 4>($($argument),*),
             5 => $function::<S, E, 5>($($argument),*),
             6 => $function::<S, E, 6>($($argument),*),
+            7 => $function::<S, E, 7>($($argument),*),
+            8 => $function::<S, E, 8>($($argument),*),
             lanes => unreachable!("lanes are taken at most {LANES_MAX} at once, not {lanes}"),
         }
     };
@@ -170,7 +175,7 @@ fn score_panel<S: Simd, E: Element>(
     scores: &mut [f32],
 ) {
     let lanes = queries.len() / head_dim;
-    for (lane, size) in lane_groups(lanes) {
+    for (lane, size) in lane_groups::<S>(lanes) {
         let queries = &queries[lane * head_dim..(lane + size) * head_dim];
         let scores = &mut scores[lane * SCORES_STRIDE..];
         with_lanes!(size, score_lanes(simd, queries, head_dim, keys, scores));
@@ -186,7 +191,12 @@ fn score_lanes<S: Simd, E: Element, const L: usize>(
     scores: &mut [f32],
 ) {
     if S::MANY_REGISTERS && keys.count == PANEL {
-        return score_block::<S, E, L, PANEL>(simd, queries, head_dim, keys.tiles, scores);
+        let [a, b, c, d] = keys.tiles;
+        if L <= LANES_WIDE {
+            return score_block::<S, E, L, 4>(simd, queries, head_dim, [a, b, c, d], scores);
+        }
+        score_block::<S, E, L, 2>(simd, queries, head_dim, [a, b], scores);
+        return score_block::<S, E, L, 2>(simd, queries, head_dim, [c, d], &mut scores[2 * TILE..]);
     }
     for (index, tile) in keys.tiles[..keys.count].iter().enumerate() {
         score_block::<S, E, L, 1>(simd, queries, head_dim, [tile], &mut scores[index * TILE..]);
@@ -202,24 +212,19 @@ fn score_block<S: Simd, E: Element, const L: usize, const T: usize>(
     keys: [&[[E; LANES]]; T], // each [head_dim][16]
     scores: &mut [f32],
 ) {
-    let mut rows: [&[f32]; L] = [&[]; L];
-    for (row, query) in rows.iter_mut().zip(queries.chunks_exact(head_dim)) {
-        *row = query;
-    }
-    let mut columns = keys;
-    for column in &mut columns {
-        *column = &column[..head_dim];
-    }
+    assert!(queries.len() >= L * head_dim && keys.iter().all(|tile| tile.len() == head_dim));
     let mut sums = [[simd.splat(0.0); T]; L];
     for d in 0..head_dim {
         let mut key = [simd.splat(0.0); T];
-        for t in 0..T {
-            key[t] = E::load(simd, &columns[t][d]);
+        for (key, tile) in key.iter_mut().zip(&keys) {
+            // SAFETY: every tile has `head_dim` elements, as asserted above.
+            *key = E::load(simd, unsafe { tile.get_unchecked(d) });
         }
-        for l in 0..L {
-            let query = simd.splat(rows[l][d]);
-            for t in 0..T {
-                sums[l][t] = simd.mul_add(query, key[t], sums[l][t]);
+        for (l, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: `l < L` and `d < head_dim`, and there are at least their product, as asserted above.
+            let query = simd.splat(unsafe { *queries.get_unchecked(l * head_dim + d) });
+            for (sum, &key) in sums.iter_mut().zip(&key) {
+                *sum = simd.mul_add(query, key, *sum);
             }
         }
     }
@@ -242,7 +247,7 @@ fn weigh_panel<S: Simd, E: Element>(
     (lanes, sums): (usize, &mut [f32]),
 ) {
     let value_dim = sums.len() / lanes;
-    for (lane, size) in lane_groups(lanes) {
+    for (lane, size) in lane_groups::<S>(lanes) {
         let sums = &mut sums[lane * value_dim..(lane + size) * value_dim];
         let weights = &weights[lane * SCORES_STRIDE..];
         with_lanes!(size, weigh_lanes(simd, weights, rows, tokens.clone(), sums));
@@ -257,14 +262,15 @@ fn weigh_lanes<S: Simd, E: Element, const L: usize>(
     tokens: Range<usize>,
     sums: &mut [f32], // [L, value_dim]
 ) {
-    const WIDE: usize = 4; // vectors of sixteen dimensions
-    let vectors = sums.len() / L / LANES;
+    let vectors = sums.len() / L / LANES; // of sixteen dimensions
     let mut vector = 0;
-    if S::MANY_REGISTERS {
-        while vector + WIDE <= vectors {
-            weigh_block::<S, E, L, WIDE>(simd, weights, rows, tokens.clone(), (vector, vectors), sums);
-            vector += WIDE;
-        }
+    while S::MANY_REGISTERS && L <= LANES_WIDE && vector + 4 <= vectors {
+        weigh_block::<S, E, L, 4>(simd, weights, rows, tokens.clone(), (vector, vectors), sums);
+        vector += 4;
+    }
+    while S::MANY_REGISTERS && L > LANES_WIDE && vector + 2 <= vectors {
+        weigh_block::<S, E, L, 2>(simd, weights, rows, tokens.clone(), (vector, vectors), sums);
+        vector += 2;
     }
     while vector < vectors {
         weigh_block::<S, E, L, 1>(simd, weights, rows, tokens.clone(), (vector, vectors), sums);
@@ -284,43 +290,43 @@ fn weigh_block<S: Simd, E: Element, const L: usize, const W: usize>(
 ) {
     let sums = sums.as_chunks_mut::<LANES>().0;
     let mut accumulators = [[simd.splat(0.0); W]; L];
-    for l in 0..L {
-        for w in 0..W {
-            accumulators[l][w] = simd.load(&sums[l * vectors + vector + w]);
+    for (accumulators, row) in accumulators.iter_mut().zip(sums.chunks_exact(vectors)) {
+        for (accumulator, from) in accumulators.iter_mut().zip(&row[vector..]) {
+            *accumulator = simd.load(from);
         }
     }
     for (index, tile) in rows.tiles[..rows.count].iter().enumerate() {
         let within = tokens.start.saturating_sub(index * TILE).min(TILE)
             ..(tokens.end.saturating_sub(index * TILE)).min(TILE);
-        let mut lane_weights: [&[f32]; L] = [&[]; L];
-        for l in 0..L {
-            lane_weights[l] = &weights[l * SCORES_STRIDE + index * TILE..][..TILE];
-        }
+        let weights = &weights[index * TILE..][..(L - 1) * SCORES_STRIDE + TILE];
+        assert!(tile.len() == TILE * vectors && vector + W <= vectors);
         for token in within {
-            let row = &tile[token * vectors + vector..][..W];
             let mut value = [simd.splat(0.0); W];
-            for w in 0..W {
-                value[w] = E::load(simd, &row[w]);
+            for (w, value) in value.iter_mut().enumerate() {
+                // SAFETY: `token < TILE` and `vector + w < vectors`, and the tile has their product, as asserted above.
+                *value = E::load(simd, unsafe { tile.get_unchecked(token * vectors + vector + w) });
             }
-            for l in 0..L {
-                let weight = simd.splat(lane_weights[l][token]);
-                for w in 0..W {
-                    accumulators[l][w] = simd.mul_add(weight, value[w], accumulators[l][w]);
+            for (l, accumulators) in accumulators.iter_mut().enumerate() {
+                // SAFETY: `l < L` and `token < TILE`, for which the slice above was cut.
+                let weight = simd.splat(unsafe { *weights.get_unchecked(l * SCORES_STRIDE + token) });
+                for (accumulator, &value) in accumulators.iter_mut().zip(&value) {
+                    *accumulator = simd.mul_add(weight, value, *accumulator);
                 }
             }
         }
     }
-    for l in 0..L {
-        for w in 0..W {
-            simd.store(accumulators[l][w], &mut sums[l * vectors + vector + w]);
+    for (accumulators, row) in accumulators.into_iter().zip(sums.chunks_exact_mut(vectors)) {
+        for (accumulator, to) in accumulators.into_iter().zip(&mut row[vector..]) {
+            simd.store(accumulator, to);
         }
     }
 }
 
-/// Cuts lanes into groups of nearly equal size, none above the maximum: first lane and size of each.
+/// Cuts lanes into groups of nearly equal size: first lane and size of each.
 #[inline(always)]
-fn lane_groups(lanes: usize) -> impl Iterator<Item = (usize, usize)> {
-    let groups = lanes.div_ceil(LANES_MAX);
+fn lane_groups<S: Simd>(lanes: usize) -> impl Iterator<Item = (usize, usize)> {
+    let one_is_enough = S::MANY_REGISTERS && lanes <= LANES_MAX;
+    let groups = if one_is_enough { 1 } else { lanes.div_ceil(LANES_WIDE) };
     (0..groups).map(move |group| {
         let (first, end) = (group * lanes / groups, (group + 1) * lanes / groups);
         (first, end - first)

@@ -10,27 +10,33 @@ pub(crate) const EXP_UNDERFLOW: f32 = -87.3;
 const EXP_OVERFLOW: f32 = 88.722_8;
 
 /// `e^x` within [`EXP_ERROR`] relative error for `x` from [`EXP_UNDERFLOW`] to [`EXP_OVERFLOW`]; NaN stays NaN.
-///
-/// x = n ln 2 + r with a whole n and |r| <= ln 2 / 2, so e^x = 2^n e^r. For e^r stands 1 + r + r^2 p(r), p of degree 4 fitted
-/// to the least relative error over that interval (3.1e-9 before rounding). ln 2 comes in two parts, the first with so few
-/// bits that its product with n is exact.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: S::F) -> S::F {
+    simd.select_less(simd.splat(EXP_OVERFLOW), x, simd.splat(f32::INFINITY), exp_below_overflow(simd, x))
+}
+
+/// [`exp`] for numbers that are known not to overflow, such as the differences from a maximum.
+///
+/// x = n ln 2 + r with a whole n and |r| <= ln 2 / 2, so e^x = 2^n e^r. For e^r stands 1 + r (1 + r p(r)), p of degree 4
+/// fitted to the least relative error over that interval (3.1e-9 before rounding). ln 2 comes in two parts, the first with
+/// so few bits that its product with n is exact.
+#[inline(always)]
+pub(crate) fn exp_below_overflow<S: Simd>(simd: S, x: S::F) -> S::F {
+    /// Added to a number, this leaves no room for binary places: 1.5 * 2^23.
+    const TO_WHOLE: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4; // 355 / 512
     const LN2_LOW: f32 = -2.121_944_4e-4;
     const P: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_71, 0.001_381_461_3];
 
-    let n = simd.round(simd.mul(x, simd.splat(std::f32::consts::LOG2_E)));
+    let to_whole = simd.splat(TO_WHOLE);
+    let n = simd.sub(simd.mul_add(x, simd.splat(std::f32::consts::LOG2_E), to_whole), to_whole);
     let r = simd.mul_add(n, simd.splat(-LN2_HIGH), x);
     let r = simd.mul_add(n, simd.splat(-LN2_LOW), r);
-    let mut p = simd.splat(P[4]);
-    for coefficient in [P[3], P[2], P[1], P[0]] {
-        p = simd.mul_add(p, r, simd.splat(coefficient));
+    let mut fraction = simd.splat(P[4]);
+    for coefficient in [P[3], P[2], P[1], P[0], 1.0, 1.0] {
+        fraction = simd.mul_add(fraction, r, simd.splat(coefficient));
     }
-    let fraction = simd.mul_add(simd.mul(r, r), p, r); // e^r - 1
-    let power = simd.scale_by_power(simd.add(fraction, simd.splat(1.0)), n);
-    let power = simd.select_less(simd.splat(EXP_OVERFLOW), x, simd.splat(f32::INFINITY), power);
-    simd.select_less(x, simd.splat(EXP_UNDERFLOW), simd.splat(0.0), power)
+    simd.zero_where_less(x, simd.splat(EXP_UNDERFLOW), simd.scale_by_power(fraction, n))
 }
 
 /// The relative error of [`exp`] that the tests hold it to: less than two units in the last place of `f32`.

@@ -30,11 +30,12 @@ pub(crate) trait Simd: Copy {
     /// `a * b + c`, rounded once.
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
-    fn round(self, a: Self::F) -> Self::F;
     /// `value` times two to the power of the whole number `exponent`, for results within the normal range.
     fn scale_by_power(self, value: Self::F, exponent: Self::F) -> Self::F;
     /// Per lane: where `a < b` then `yes`, else (NaN included) `no`.
     fn select_less(self, a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
+    /// Per lane: where `a < b` then zero, else (NaN included) `value`.
+    fn zero_where_less(self, a: Self::F, b: Self::F, value: Self::F) -> Self::F;
 
     /// The sum of the lanes, always in the same order.
     fn sum(self, value: Self::F) -> f32;

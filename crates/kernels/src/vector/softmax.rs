@@ -33,11 +33,11 @@ pub(crate) fn exponentiate<S: Simd>(simd: S, row: &mut [f32], greatest: f32) -> 
     let (chunks, rest) = row.as_chunks_mut::<LANES>();
     let mut sum = simd.splat(0.0);
     for lanes in chunks {
-        let weights = exp::exp(simd, simd.sub(simd.load(lanes), greatest));
+        let weights = exp::exp_below_overflow(simd, simd.sub(simd.load(lanes), greatest));
         sum = simd.add(sum, weights);
         simd.store(weights, lanes);
     }
-    let weights = exp::exp(simd, simd.sub(simd.load_some(rest), greatest));
+    let weights = exp::exp_below_overflow(simd, simd.sub(simd.load_some(rest), greatest));
     simd.store_some(weights, rest);
     simd.sum(sum) + rest.iter().sum::<f32>()
 }
