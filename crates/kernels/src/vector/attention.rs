@@ -204,6 +204,7 @@ fn score_lanes<S: Simd, E: Element, const L: usize>(
 }
 
 /// Scores of L lanes for T tiles of keys, summed over dimensions in registers.
+#[expect(clippy::needless_range_loop, reason = "over iterators, the accumulators leave their registers")]
 #[inline(always)]
 fn score_block<S: Simd, E: Element, const L: usize, const T: usize>(
     simd: S,
@@ -216,15 +217,15 @@ fn score_block<S: Simd, E: Element, const L: usize, const T: usize>(
     let mut sums = [[simd.splat(0.0); T]; L];
     for d in 0..head_dim {
         let mut key = [simd.splat(0.0); T];
-        for (key, tile) in key.iter_mut().zip(&keys) {
+        for t in 0..T {
             // SAFETY: every tile has `head_dim` elements, as asserted above.
-            *key = E::load(simd, unsafe { tile.get_unchecked(d) });
+            key[t] = E::load(simd, unsafe { keys[t].get_unchecked(d) });
         }
-        for (l, sums) in sums.iter_mut().enumerate() {
+        for l in 0..L {
             // SAFETY: `l < L` and `d < head_dim`, and there are at least their product, as asserted above.
             let query = simd.splat(unsafe { *queries.get_unchecked(l * head_dim + d) });
-            for (sum, &key) in sums.iter_mut().zip(&key) {
-                *sum = simd.mul_add(query, key, *sum);
+            for t in 0..T {
+                sums[l][t] = simd.mul_add(query, key[t], sums[l][t]);
             }
         }
     }
@@ -279,6 +280,7 @@ fn weigh_lanes<S: Simd, E: Element, const L: usize>(
 }
 
 /// Sums of L lanes for W of the vectors that make up a row of values, over positions in registers.
+#[expect(clippy::needless_range_loop, reason = "over iterators, the accumulators leave their registers")]
 #[inline(always)]
 fn weigh_block<S: Simd, E: Element, const L: usize, const W: usize>(
     simd: S,
@@ -290,9 +292,9 @@ fn weigh_block<S: Simd, E: Element, const L: usize, const W: usize>(
 ) {
     let sums = sums.as_chunks_mut::<LANES>().0;
     let mut accumulators = [[simd.splat(0.0); W]; L];
-    for (accumulators, row) in accumulators.iter_mut().zip(sums.chunks_exact(vectors)) {
-        for (accumulator, from) in accumulators.iter_mut().zip(&row[vector..]) {
-            *accumulator = simd.load(from);
+    for l in 0..L {
+        for w in 0..W {
+            accumulators[l][w] = simd.load(&sums[l * vectors + vector + w]);
         }
     }
     for (index, tile) in rows.tiles[..rows.count].iter().enumerate() {
@@ -302,22 +304,22 @@ fn weigh_block<S: Simd, E: Element, const L: usize, const W: usize>(
         assert!(tile.len() == TILE * vectors && vector + W <= vectors);
         for token in within {
             let mut value = [simd.splat(0.0); W];
-            for (w, value) in value.iter_mut().enumerate() {
+            for w in 0..W {
                 // SAFETY: `token < TILE` and `vector + w < vectors`, and the tile has their product, as asserted above.
-                *value = E::load(simd, unsafe { tile.get_unchecked(token * vectors + vector + w) });
+                value[w] = E::load(simd, unsafe { tile.get_unchecked(token * vectors + vector + w) });
             }
-            for (l, accumulators) in accumulators.iter_mut().enumerate() {
+            for l in 0..L {
                 // SAFETY: `l < L` and `token < TILE`, for which the slice above was cut.
                 let weight = simd.splat(unsafe { *weights.get_unchecked(l * SCORES_STRIDE + token) });
-                for (accumulator, &value) in accumulators.iter_mut().zip(&value) {
-                    *accumulator = simd.mul_add(weight, value, *accumulator);
+                for w in 0..W {
+                    accumulators[l][w] = simd.mul_add(weight, value[w], accumulators[l][w]);
                 }
             }
         }
     }
-    for (accumulators, row) in accumulators.into_iter().zip(sums.chunks_exact_mut(vectors)) {
-        for (accumulator, to) in accumulators.into_iter().zip(&mut row[vector..]) {
-            simd.store(accumulator, to);
+    for l in 0..L {
+        for w in 0..W {
+            simd.store(accumulators[l][w], &mut sums[l * vectors + vector + w]);
         }
     }
 }
