@@ -66,7 +66,7 @@ def candidates(tokens: list[int], anchor: int) -> dict[int, float]:
 def compare(name: str, path: Path, witness: Path, out: Path) -> None:
     """Writes llama.cpp's top tokens at some positions and prints its distance from the other witness."""
     reference = logits_goldens.read(witness)
-    golden, distances, flips, missing = {}, [], [], 0
+    golden, distances, first, flips, missing = {}, [], [], [], 0
     with server(path):
         anchor = post("/tokenize", {"content": "A", "add_special": False})["tokens"][-1]
         for prompt, entry in reference.items():
@@ -78,7 +78,8 @@ def compare(name: str, path: Path, witness: Path, out: Path) -> None:
                 found = candidates(tokens[: position + 1], anchor)
                 tops.append(list(found.items())[: logits_goldens.TOP])
                 wanted = dict(zip(entry["top"][position], entry["logprobs"][position]))
-                distances += [abs(found[token] - value) for token, value in wanted.items() if token in found]
+                apart = [abs(found[token] - value) for token, value in wanted.items() if token in found]
+                (distances if position else first).extend(apart)
                 missing += len(wanted.keys() - found.keys())
                 best = entry["top"][position][0]
                 if tops[-1][0][0] != best:
@@ -92,7 +93,7 @@ def compare(name: str, path: Path, witness: Path, out: Path) -> None:
     mean = sum(distances) / len(distances)
     print(
         f"{name}: {out.stat().st_size:,} bytes, mean distance {mean:.3f} over {len(distances)}"
-        f" (worst {max(distances):.2f}, {missing} not among {CANDIDATES}),"
+        f" (worst {max(distances):.2f}, {missing} not among {CANDIDATES}), at first tokens {sum(first) / len(first):.3f},"
         f" other argmax at {len(flips)} of {sum(len(entry['positions']) for entry in golden.values())}: {flips}",
         flush=True,
     )
