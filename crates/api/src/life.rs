@@ -111,9 +111,12 @@ impl Life {
         self.choices[choice].finish = Some(finish);
     }
 
-    /// What is coming for `choice` is about to be written.
+    /// What is coming for `choice` is about to be written. Where nothing is (its tokens are in the answer already), the
+    /// writing began with the last of them.
     pub fn enter_write(&mut self, choice: usize) {
-        self.choices[choice].coming.enter(Stage::Write, now_ns());
+        let life = &mut self.choices[choice];
+        let since = if life.coming.is_empty() { life.account.delivered() } else { now_ns() };
+        life.coming.enter(Stage::Write, since);
         ledger::delay::inject(Stage::Write);
     }
 

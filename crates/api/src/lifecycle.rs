@@ -122,7 +122,7 @@ async fn prepare(
     life.enter(Stage::Route);
     let served = app.model(&request.model)?;
     life.model.clone_from(&served.names[0]);
-    request.sampling.validate(served.vocabulary)?;
+    request.validate(served.vocabulary)?;
     life.enter(Stage::Render);
     let ready = heavy(size, || {
         let inputs = request.inputs.iter();

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Message, RequestId, Sampling, TokenId, Tool};
+use crate::{Message, Refusal, RequestId, Sampling, TokenId, Tool};
 
 /// What the model is given.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,4 +43,24 @@ pub struct Request {
     pub include_lifecycle: bool,
     /// Top-level keys that nothing reads, listed in the account.
     pub ignored: Vec<String>,
+}
+
+impl Request {
+    /// Checks what depends on the model: `vocabulary` is how many rows its output head has.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the field.
+    pub fn validate(&self, vocabulary: usize) -> Result<(), Refusal> {
+        self.sampling.validate(vocabulary)?;
+        for (index, input) in self.inputs.iter().enumerate() {
+            let Input::Tokens(tokens) = input else { continue };
+            if let Some(token) = tokens.iter().find(|token| token.index() >= vocabulary) {
+                let message = format!(
+                    "names token {token} in prompt {index}, but the vocabulary has {vocabulary} tokens"
+                );
+                return Err(Refusal::invalid("prompt", message));
+            }
+        }
+        Ok(())
+    }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "this is test code, which clippy does not see from here")]
 
+pub mod backend;
 pub mod http;
 pub mod server;
 pub mod sse;
