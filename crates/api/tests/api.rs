@@ -262,9 +262,8 @@ async fn lists_of_prompts_give_choices_in_order_and_ids_equal_text() {
     backend.submissions.lock().unwrap().clear();
     ask(&server, COMPLETIONS, &completion(json!({"prompt": "A B"}))).await;
     ask(&server, COMPLETIONS, &completion(json!({"prompt": [65, 32, 66]}))).await;
-    let submissions = backend.submissions.lock().unwrap();
+    let submissions = backend.submissions.lock().unwrap().clone();
     assert_eq!(submissions[0].prompt, submissions[1].prompt);
-    drop(submissions);
 
     let response = ask(&server, COMPLETIONS, &completion(json!({"prompt": ""}))).await;
     assert_eq!(refusal(&response).0, 400, "this model has no token that begins a text");
@@ -380,11 +379,10 @@ async fn every_choice_comes_once_and_whole_streamed_or_not() {
             .await;
     assert_eq!(regroup(&streamed).into_values().collect::<Vec<_>>(), expected);
     assert_eq!(whole["usage"]["completion_tokens"], 8 + 9 + 9 + 9);
-    let submissions = backend.submissions.lock().unwrap();
+    let submissions = backend.submissions.lock().unwrap().clone();
     let seeds: Vec<_> = submissions[..4].iter().map(|submission| submission.sampling.seed.unwrap()).collect();
     assert_eq!(seeds, [7, 8, 9, 10], "choices differ");
     assert_eq!(whole["usage"]["prompt_tokens"].as_u64().unwrap() as usize, submissions[0].prompt.len());
-    drop(submissions);
     server.stop().await;
 }
 
