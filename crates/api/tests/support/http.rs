@@ -93,6 +93,11 @@ impl RawClient {
         self.buffer.drain(..count).collect()
     }
 
+    /// What was read already, beyond what was taken.
+    pub fn buffered(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// The head alone, for answers that are read as they come.
     pub async fn head(&mut self) -> RawResponse {
         let head = String::from_utf8(self.until(b"\r\n\r\n").await).unwrap();
