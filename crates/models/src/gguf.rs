@@ -71,7 +71,7 @@ impl Gguf {
     }
 
     /// Fails when the file has become shorter since it was opened. Reading a page that is gone would kill the process,
-    /// so a loader asks before each layer; once the weights are packed the map is not read again.
+    /// so a loader asks before each tensor; once the weights are packed the map is not read again.
     pub fn check_still_whole(&self) -> Result<(), GgufError> {
         let now = self.map.file_bytes_now().map_err(|source| GgufError::Stat { source })?;
         let opened = self.file_bytes() as u64;

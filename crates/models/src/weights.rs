@@ -80,7 +80,6 @@ impl Weights {
         // Not reserved: the count is only a claim until the tensors turn out to be there.
         let mut layers = Vec::new();
         for layer in 0..config.layers {
-            gguf.check_still_whole()?;
             layers.push(LayerWeights::load(&mut loader, config, layer)?);
         }
         loader.refuse_unread()?;
@@ -234,6 +233,7 @@ impl<'a> Loader<'a> {
             let problem = format!("has shape {found:?}, but the model's sizes ask for {dimensions:?}");
             return Err(GgufError::tensor(name, problem));
         }
+        self.gguf.check_still_whole()?;
         self.read.insert(&tensor.name);
         Ok(tensor)
     }

@@ -23,7 +23,7 @@ impl Map {
         // SAFETY: the map is private and read-only, and lives as long as the slices taken from it. What the type system
         // cannot promise is that no other process changes the file meanwhile. Changed bytes are harmless: lengths and
         // offsets were copied out when they were checked, and every bit pattern is a valid weight. A file cut short
-        // makes the kernel send SIGBUS; `Gguf::check_still_whole` narrows that window to the loading of one layer.
+        // makes the kernel send SIGBUS; `Gguf::check_still_whole` narrows that window to the loading of one tensor.
         let bytes = unsafe { Mmap::map(&file)? };
         Ok(Map { file, bytes: Some(bytes) })
     }

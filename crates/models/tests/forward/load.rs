@@ -1,11 +1,13 @@
 //! What loading refuses, and what it tells while it works.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use models::testing::{FileBuilder, tiny_model};
-use models::{Inspection, LoadOptions};
+use models::{Gguf, Inspection, LoadOptions, Model};
 
-use crate::try_load;
+use crate::{logits_alone, try_load};
 
 /// Loading fails with a message that holds each of `parts`.
 #[track_caller]
@@ -82,6 +84,39 @@ fn the_memory_of_a_model_is_about_its_file() {
     let model = try_load(&file, &LoadOptions::default()).expect("the file is valid");
     let (held, stored) = (model.memory_bytes() as f64, file.build().bytes().len() as f64);
     assert!(held > 0.9 * stored && held < 1.1 * stored, "{held} bytes held for {stored} stored");
+}
+
+/// A file in the temporary folder, and what it is open as.
+fn open(name: &str) -> (PathBuf, Gguf) {
+    let path = std::env::temp_dir().join(format!("firstlight-{name}-{}.gguf", std::process::id()));
+    tiny_model("llama").build().write(&path);
+    let gguf = Gguf::open(&path).expect("the file is valid");
+    (path, gguf)
+}
+
+fn cut(path: &Path) {
+    let file = File::options().write(true).open(path).expect("the file is there");
+    file.set_len(100).expect("a file can be cut");
+}
+
+#[test]
+fn a_file_that_is_cut_between_opening_and_loading_is_refused() {
+    let (path, gguf) = open("cut-early");
+    cut(&path);
+    let error = Model::from_gguf(gguf, &LoadOptions::default()).err().expect("its weights are gone");
+    assert!(error.to_string().contains("shrank"), "{error}");
+    std::fs::remove_file(&path).expect("the file is there");
+}
+
+#[test]
+fn a_file_that_is_cut_after_loading_is_not_missed() {
+    let (path, gguf) = open("cut-late");
+    let mut model = Model::from_gguf(gguf, &LoadOptions::default()).expect("the file is whole");
+    let before = logits_alone(&mut model, &[1, 2, 3]);
+    cut(&path);
+    assert!(logits_alone(&mut model, &[1, 2, 3]) == before);
+    assert!(models::Vocabulary::read(model.metadata()).is_ok());
+    std::fs::remove_file(&path).expect("the file is there");
 }
 
 #[test]
