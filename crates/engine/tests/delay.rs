@@ -37,7 +37,8 @@ fn one_request() {
     let mut limits = Limits::new(6, 48, 64);
     (limits.block_tokens, limits.prefill_chunk_max, limits.growth_blocks) = (8, 6, 0);
     let of_executor = limits.clone();
-    let handle = Engine::start(move || FakeExecutor::new(&of_executor, VirtualClock::default()), limits).unwrap();
+    let handle =
+        Engine::start(move || FakeExecutor::new(&of_executor, VirtualClock::default()), limits).unwrap();
     let preempted = std::env::var("ENGINE_TEST_PREEMPTED").is_ok();
     // Together they need more blocks than there are; the second gives way.
     let other = preempted.then(|| handle.submit(submission(1, 12, 30)).unwrap());
@@ -87,7 +88,10 @@ fn check(stage: Stage, times: u64) {
     let wanted = times * DELAY_MS;
     let got = charged.get(&stage).copied().unwrap_or(0);
     // The fake model is so quick that a stage may begin while the token before is still on its way: that part is hidden.
-    assert!((wanted - DELAY_MS / 10..wanted + DELAY_MS / 2).contains(&got), "{stage}: {got} ms, not {wanted}: {charged:?}");
+    assert!(
+        (wanted - DELAY_MS / 10..wanted + DELAY_MS / 2).contains(&got),
+        "{stage}: {got} ms, not {wanted}: {charged:?}"
+    );
     for (other, ms) in charged.iter().filter(|(other, _)| **other != stage) {
         assert!(*ms < DELAY_MS / 2, "a delay in {stage} was charged to {other}: {charged:?}");
     }

@@ -43,6 +43,28 @@ fn it_answers_rests_and_answers_again() {
 }
 
 #[test]
+fn a_client_that_reads_again_wakes_the_engine() {
+    let handle = start(|executor| executor);
+    let mut outputs = handle.submit(submission(1, prompt(1, 5), greedy(150))).unwrap();
+    let full = limits().outbox_max as u64;
+    eventually("its outbox is full", || {
+        handle.state().steps == full && handle.state().step_running_ns.is_none()
+    });
+    // Nobody else would wake it now.
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(handle.state().steps, full);
+    let mut tokens = Vec::new();
+    eventually("the rest of the answer", || {
+        while let Some(Output::Token { token, .. }) = outputs.try_recv() {
+            tokens.push(token);
+        }
+        tokens.len() == 150
+    });
+    assert_eq!(tokens, expected(&prompt(1, 5), 150));
+    handle.stop();
+}
+
+#[test]
 fn the_account_of_a_request_sums_to_its_whole_time() {
     let handle = start(|executor| executor);
     let opened = ledger::now_ns();
