@@ -111,7 +111,39 @@ impl Activations {
     }
 }
 
+impl Activations {
+    /// What rounding took from each of the rows: `x` less what the codes stand for, to `residue`, `[rows, cols]`.
+    fn residue_of(&self, x: &[f32], residue: &mut [f32]) {
+        let codes = self.code_rows(0..self.rows);
+        for row in 0..self.rows {
+            let row_of = row * self.cols..(row + 1) * self.cols;
+            let groups = x[row_of.clone()].chunks(GROUP).zip(residue[row_of].chunks_mut(GROUP));
+            for (group, (x, residue)) in groups.enumerate() {
+                let place = codes.place(row, group);
+                let scale = codes.scales[place];
+                let rounded = &codes.codes[place * GROUP..][..x.len()];
+                for ((residue, x), code) in residue.iter_mut().zip(x).zip(rounded) {
+                    *residue = x - scale * f32::from(*code);
+                }
+            }
+        }
+    }
+}
+
 impl Kernels {
+    /// Prepares `x`, `[rows, cols]`, as `2 * rows` rows: each row, then for each what rounding took from it. The product of a
+    /// row is then the sum of two rows of the result, and as exact as 15 bits make it. Where nothing is rounded, the second
+    /// half is zero.
+    pub fn quantize_finely(&self, x: &[f32], rows: usize, cols: usize, into: &mut Activations) {
+        let mut doubled = vec![0.0; 2 * x.len()]; // [2 * rows, cols]
+        doubled[..x.len()].copy_from_slice(x);
+        if self.precision == Precision::Fast {
+            self.quantize(x, rows, cols, into);
+            into.residue_of(x, &mut doubled[x.len()..]);
+        }
+        self.quantize(&doubled, 2 * rows, cols, into);
+    }
+
     /// Prepares `x`, `[rows, cols]`, for products. Panics when its length is another.
     pub fn quantize(&self, x: &[f32], rows: usize, cols: usize, into: &mut Activations) {
         assert_eq!(x.len(), rows * cols, "activations are [{rows}, {cols}]");

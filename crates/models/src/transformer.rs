@@ -290,14 +290,19 @@ impl Pass<'_> {
     fn head(&mut self) -> Logits {
         let Config { width, vocabulary, norm_eps, logit_softcap, .. } = *self.config;
         let (rows, kernels) = (self.rows, self.kernels);
-        let mut values = vec![0.0; rows * vocabulary];
+        let mut values = vec![0.0; 2 * rows * vocabulary];
         if rows > 0 {
             let Scratch { residual, branch, activations, .. } = &mut *self.scratch;
             let branch = branch.rows(rows, width);
             kernels.rms_norm(residual.rows(rows, width), &self.weights.final_norm, norm_eps, branch);
-            kernels.quantize(branch, rows, width, activations);
+            // Rounding here goes straight into the logits, and a few rows are bound by the weights' bytes anyway: so the
+            // head alone is given its inputs at twice the bits, as two rows each.
+            kernels.quantize_finely(branch, rows, width, activations);
             self.lap.end(Part::Norm);
             kernels.matmul(&self.weights.head, activations, &mut values);
+            let (logits, residues) = values.split_at_mut(rows * vocabulary);
+            kernels.add(logits, residues);
+            values.truncate(rows * vocabulary);
             if let Some(cap) = logit_softcap {
                 kernels.softcap(&mut values, cap);
             }

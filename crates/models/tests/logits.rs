@@ -166,7 +166,10 @@ fn tiny_models_of_every_family_match_float32_on_every_instruction_set() {
             let mut model = load(&stem.with_extension("gguf"), isa, Precision::Exact);
             let found = measure(&mut model, KvDtype::F32, &golden, &peer);
             let (mean, there) = (found.float32.mean(), found.peer_from_float32.mean());
-            println!("{name} {isa}: {mean:.5} from float32, {:.4} from llama.cpp ({there:.4})", found.peer.mean());
+            println!(
+                "{name} {isa}: {mean:.5} from float32, {:.4} from llama.cpp ({there:.4})",
+                found.peer.mean()
+            );
             assert!(mean < EXACT_TINY_MAX, "{name} on {isa}: {mean} from float32");
         }
     }

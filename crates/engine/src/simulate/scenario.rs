@@ -8,7 +8,6 @@ use ledger::{RequestId, Stage, Timeline};
 use protocol::{Finish, Output, Sampling, Submission, TokenId};
 
 use super::{Dice, FakeExecutor, FakeModel, VirtualClock, examine};
-use crate::plan::WaitingView;
 use crate::sample::{Sampler, Scratch};
 use crate::{Engine, Handle, Limits, Outputs, Progress};
 
