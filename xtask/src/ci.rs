@@ -14,6 +14,8 @@ use crate::{clients, tidy};
 /// What the tests run on; the large one when it is asked for.
 const SMALL: [&str; 3] = ["smollm2-135m-instruct", "gemma-3-270m", "qwen2.5-coder-0.5b-instruct"];
 const LARGE: &str = "qwen2.5-coder-1.5b-instruct";
+/// Lets the tests slow a stage down; everything is built with it, so that it is built once.
+const DELAY: &str = "--features=firstlight/delay";
 
 pub fn run(with_large: bool) -> Result<()> {
     let mut lines = Vec::new();
@@ -33,6 +35,7 @@ pub fn run(with_large: bool) -> Result<()> {
             "--workspace",
             "--all-targets",
             "--locked",
+            DELAY,
             "--",
             "-D",
             "warnings",
@@ -41,7 +44,7 @@ pub fn run(with_large: bool) -> Result<()> {
     });
     // All targets at once: what tests switch on in a library would otherwise have it compiled a second time.
     check("build", &mut || {
-        command::run(&mut cargo(&["build", "--workspace", "--all-targets", "--locked"])).into()
+        command::run(&mut cargo(&["build", "--workspace", "--all-targets", "--locked", DELAY])).into()
     });
     let binary = clients::binary("debug");
     check("models", &mut || pull_models(&binary, with_large).into());
@@ -51,7 +54,7 @@ pub fn run(with_large: bool) -> Result<()> {
         result.into()
     });
     check("doc tests", &mut || {
-        command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked"])).into()
+        command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked", DELAY])).into()
     });
     check("Python client", &mut || clients::python(&binary).into());
     check("Node client", &mut || clients::node(&binary).into());
@@ -70,12 +73,12 @@ pub fn run(with_large: bool) -> Result<()> {
 
 fn tests(with_large: bool) -> (Vec<String>, Result<()>) {
     let mut tests = if command::exists("cargo", &["nextest", "--version"]) {
-        cargo(&["nextest", "run", "--workspace", "--locked", "--no-fail-fast"])
+        cargo(&["nextest", "run", "--workspace", "--locked", DELAY, "--no-fail-fast"])
     } else {
         eprintln!(
             "cargo-nextest is not installed (`cargo install --locked cargo-nextest`); cargo test runs instead"
         );
-        cargo(&["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast"])
+        cargo(&["test", "--workspace", "--all-targets", "--locked", DELAY, "--no-fail-fast"])
     };
     if with_large {
         tests.env("FIRSTLIGHT_TEST_1_5B", "1");

@@ -66,8 +66,8 @@ fn shortest(server: &Server, body: &Value) -> BTreeMap<String, u64> {
         assert_eq!(answer.status, 200, "{}", answer.body);
         let account = server.account(&answer);
         assert_sums(&account);
-        for charge in account["stages"].as_array().unwrap() {
-            let name = charge["stage"].as_str().unwrap();
+        for charge in account["stages"].as_array().expect("an account has stages") {
+            let name = charge["stage"].as_str().expect("a charge has a stage");
             let ns = charged(&account, name);
             shortest
                 .entry(name.to_owned())
