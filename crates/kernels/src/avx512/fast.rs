@@ -317,8 +317,10 @@ unsafe fn block<const ROWS: usize, const SUBS: usize, const MIN: bool>(
                         minimum: _mm512_load_ps(tile.minimums.as_ptr().add(at)),
                     }
                 });
-                // Eight rows' inputs are four lines, and there are four panels: each asks for one of them.
-                _mm_prefetch::<_MM_HINT_T0>(next.codes.wrapping_add(panel * 64));
+                // Eight rows' inputs are four lines, and each panel asks for its share of them.
+                for line in (panel..4).step_by(TOGETHER) {
+                    _mm_prefetch::<_MM_HINT_T0>(next.codes.wrapping_add(line * 64));
+                }
                 _mm_prefetch::<_MM_HINT_T0>(match panel {
                     0 => next.scales.cast(),
                     1 => next.starts.cast(),
