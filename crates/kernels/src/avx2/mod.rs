@@ -2,8 +2,10 @@
 //!
 //! **Invariant:** an [`Avx2`] exists only where the machine has these; its methods are therefore safe to call.
 
-mod product;
 mod quantize;
+mod unpack;
+mod fast;
+mod exact;
 mod simd;
 
 /// The proof that this machine has AVX2, FMA and F16C.
