@@ -1,6 +1,8 @@
 //! A delay put into one stage is charged to that stage, in full, and to no other.
 //!
 //! `cargo test -p engine --features delay --test delay`
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(feature = "delay")]
 
 use std::collections::HashMap;

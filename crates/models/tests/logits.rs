@@ -4,6 +4,8 @@
 //!
 //! Distances are mean absolute differences of log-probabilities over the witness's 20 likeliest tokens at each position.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};

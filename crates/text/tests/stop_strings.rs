@@ -1,5 +1,7 @@
 //! Stop strings (F31, F33, F41) against a plain definition, over every way to cut a text into tokens.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod small;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Renderings against those of transformers (see tools/golden/README.md).
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod model;
 
 use std::fs;

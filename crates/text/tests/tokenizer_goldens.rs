@@ -1,5 +1,7 @@
 //! Token ids against those of Hugging Face `tokenizers` (see tools/golden/README.md).
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod model;
 
 use std::fs::File;

@@ -1,5 +1,7 @@
 //! F29: control tokens that somebody typed stay text, wherever they were typed and whatever the template does.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod small;
 
 use std::fs;

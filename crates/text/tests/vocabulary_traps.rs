@@ -1,5 +1,7 @@
 //! F70, F23, F34: what a vocabulary may hold, and what follows from it.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod small;
 
 use protocol::TokenId;

@@ -42,7 +42,8 @@ fn newest(server: &Server, before: usize) -> Value {
         let list =
             accounts["data"].as_array().or_else(|| accounts.as_array()).expect("a list of accounts").clone();
         if list.len() > before {
-            let path = format!("/v1/requests/{}/lifecycle", list[0]["id"].as_str().expect("an account has an id"));
+            let path =
+                format!("/v1/requests/{}/lifecycle", list[0]["id"].as_str().expect("an account has an id"));
             return server.get(&path);
         }
         assert!(Instant::now() < deadline, "no account was closed");

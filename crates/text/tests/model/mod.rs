@@ -1,5 +1,6 @@
 //! The vocabularies of the real models, read from their GGUF files by a reader just large enough.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::fs::File;
