@@ -53,11 +53,10 @@ impl Conversation {
 fn message(message: &Message) -> Value {
     let mut object = Map::new();
     object.insert("role".into(), message.role.name().into());
-    match &message.content {
-        Content::Text(text) => object.insert("content".into(), text.clone().into()),
-        // Templates of tool callers test `content` for truth; one that is absent would fail in those that add strings.
-        Content::None => object.insert("content".into(), "".into()),
-    };
+    // Absent content is no key at all, as transformers drops what is null.
+    if let Content::Text(text) = &message.content {
+        object.insert("content".into(), text.clone().into());
+    }
     if let Some(name) = &message.name {
         object.insert("name".into(), name.clone().into());
     }

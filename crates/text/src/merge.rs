@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use foldhash::fast::RandomState;
+
 use crate::vocabulary::Merge;
 
 /// A token in the making.
@@ -17,14 +19,16 @@ pub struct Symbol {
     pub start: usize,
 }
 
-/// Merges by the pair of tokens that they join.
-pub type Merges = HashMap<(u32, u32), Merge>;
+/// Merges by the pair of tokens that they join. Encoding looks up a few pairs for each byte, so that the hash counts; its
+/// random seed keeps files from choosing pairs that collide.
+pub type Merges = HashMap<(u32, u32), Merge, RandomState>;
 
 /// Symbols up to which a plain scan is quicker than a heap.
 const SCAN_MAX: usize = 48;
 
 /// Merges `symbols` in place.
 pub fn merge(merges: &Merges, symbols: &mut Vec<Symbol>) {
+    debug_assert!(symbols.len() < NONE as usize, "a request's body is far smaller");
     if symbols.len() <= SCAN_MAX { by_scan(merges, symbols) } else { by_heap(merges, symbols) }
 }
 
@@ -48,43 +52,48 @@ fn by_scan(merges: &Merges, symbols: &mut Vec<Symbol>) {
 
 /// A doubly linked list laid over the symbols; the dead ones keep their place.
 struct Links {
-    previous: Vec<usize>,
-    next: Vec<usize>,
+    previous: Vec<u32>,
+    next: Vec<u32>,
     alive: Vec<bool>,
 }
 
+/// Past either end of the list.
+const NONE: u32 = u32::MAX;
+
 fn by_heap(merges: &Merges, symbols: &mut Vec<Symbol>) {
-    let count = symbols.len();
+    let count = symbols.len() as u32;
     let mut links = Links {
-        previous: (0..count).map(|at| at.wrapping_sub(1)).collect(), // out of range for the first
-        next: (1..=count).collect(),                                 // out of range for the last
-        alive: vec![true; count],
+        previous: (0..count).map(|at| at.checked_sub(1).unwrap_or(NONE)).collect(),
+        next: (1..count).chain([NONE]).collect(),
+        alive: vec![true; symbols.len()],
     };
-    let merge_of = |symbols: &[Symbol], left: usize, right: usize| {
-        let (left, right) = (symbols.get(left)?, symbols.get(right)?);
+    let merge_of = |symbols: &[Symbol], left: u32, right: u32| {
+        let (left, right) = (symbols.get(left as usize)?, symbols.get(right as usize)?);
         merges.get(&(left.token, right.token)).copied()
     };
-    // Ordered by rank, then by position.
-    let mut heap: BinaryHeap<Reverse<(u32, usize)>> = BinaryHeap::with_capacity(count);
-    let push = |heap: &mut BinaryHeap<_>, symbols: &[Symbol], left: usize, right: usize| {
+    // Ordered by rank, then by position: both in one word, the rank above.
+    let mut heap: BinaryHeap<Reverse<u64>> = BinaryHeap::with_capacity(symbols.len());
+    let push = |heap: &mut BinaryHeap<_>, symbols: &[Symbol], left: u32, right: u32| {
         if let Some(merge) = merge_of(symbols, left, right) {
-            heap.push(Reverse((merge.rank, left)));
+            heap.push(Reverse(u64::from(merge.rank) << 32 | u64::from(left)));
         }
     };
     (1..count).for_each(|right| push(&mut heap, symbols, right - 1, right));
-    while let Some(Reverse((rank, left))) = heap.pop() {
-        let right = links.next[left];
+    while let Some(Reverse(entry)) = heap.pop() {
+        let (rank, left) = ((entry >> 32) as u32, entry as u32);
+        let right = links.next[left as usize];
         // An entry is stale if either of its two symbols has changed since; then the pair's rank is another.
-        let current = merge_of(symbols, left, right).filter(|merge| links.alive[left] && merge.rank == rank);
+        let current =
+            merge_of(symbols, left, right).filter(|merge| links.alive[left as usize] && merge.rank == rank);
         let Some(merge) = current else { continue };
-        symbols[left].token = merge.token;
-        links.alive[right] = false;
-        let after = links.next[right];
-        links.next[left] = after;
-        if after < count {
-            links.previous[after] = left;
+        symbols[left as usize].token = merge.token;
+        links.alive[right as usize] = false;
+        let after = links.next[right as usize];
+        links.next[left as usize] = after;
+        if after != NONE {
+            links.previous[after as usize] = left;
         }
-        push(&mut heap, symbols, links.previous[left], left);
+        push(&mut heap, symbols, links.previous[left as usize], left);
         push(&mut heap, symbols, left, after);
     }
     let mut alive = links.alive.into_iter();

@@ -18,6 +18,8 @@ pub struct PreTokenizer {
     stages: &'static [Stage],
     /// A word that is a token is taken whole, whether or not merges would lead to it.
     pub(crate) whole_words: bool,
+    /// Prompts begin with BOS where the file does not say.
+    pub(crate) adds_bos: bool,
 }
 
 /// One split.
@@ -37,33 +39,34 @@ enum Stage {
     Cl100k { digits: usize },
 }
 
-/// What is known by name. The names are those that GGUF files carry; rows group names with the same rule.
+/// What is known by name. The names are those that GGUF files carry; a row's names are models whose own tokenizers have the
+/// same rule. A name that is not here is refused: a rule that is nearly right changes ids silently.
 static TABLE: [PreTokenizer; 5] = [
+    PreTokenizer { names: &["gpt-2", "phi-2"], stages: &[Stage::Gpt2], whole_words: false, adds_bos: false },
     PreTokenizer {
-        names: &["gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de"],
-        stages: &[Stage::Gpt2],
-        whole_words: false,
-    },
-    PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
+        names: &["smollm", "starcoder", "refact", "command-r"],
         stages: &[Stage::EachNumber, Stage::Gpt2],
         whole_words: false,
+        adds_bos: false,
     },
     PreTokenizer {
-        names: &["qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan", "megrez"],
+        names: &["qwen2", "stablelm2", "deepseek-r1-qwen"],
         stages: &[Stage::Cl100k { digits: 1 }],
         whole_words: false,
+        adds_bos: false,
     },
     PreTokenizer {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"],
+        names: &["llama-bpe", "llama3", "llama-v3"],
         stages: &[Stage::Cl100k { digits: 3 }],
         whole_words: true,
+        adds_bos: true,
     },
     // What the name means in GGUF: the rule for files converted before pre-tokenizers had names.
     PreTokenizer {
         names: &["default"],
         stages: &[Stage::Punctuation, Stage::Gpt2, Stage::Numbers, Stage::TripleDigits],
         whole_words: false,
+        adds_bos: false,
     },
 ];
 

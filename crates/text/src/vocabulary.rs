@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use protocol::TokenId;
 
+use crate::merge::Merges;
 use crate::pretokenize::PreTokenizer;
 
 /// The metadata as a model file gives it, unchecked. Keys are those of GGUF under `tokenizer.ggml.`.
@@ -38,7 +39,7 @@ pub struct VocabularySource {
     pub unknown: Option<i64>,
     /// `padding_token_id`.
     pub padding: Option<i64>,
-    /// `add_bos_token`; absent means yes for `llama` and no for `gpt2`.
+    /// `add_bos_token`; absent means yes for `llama`, and what the pre-tokenizer's models do for `gpt2`.
     pub add_bos: Option<bool>,
     /// `add_eos_token`; absent means no.
     pub add_eos: Option<bool>,
@@ -125,7 +126,7 @@ pub struct Vocabulary {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     types: Vec<TokenType>,
-    pub(crate) merges: HashMap<(u32, u32), Merge>,
+    pub(crate) merges: Merges,
     /// SentencePiece: the token of a single character.
     pub(crate) characters: HashMap<char, u32>,
     /// The token of a single byte.

@@ -5,10 +5,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use protocol::TokenId;
 
 use super::{EOG_NAMES, Merge, Model, TokenType, Vocabulary, VocabularyError, VocabularySource};
 use crate::bytelevel;
+use crate::merge::Merges;
 use crate::pretokenize::PreTokenizer;
 use crate::tokenizer::SPACE_MARK;
 
@@ -37,7 +39,10 @@ pub(super) fn vocabulary(source: VocabularySource) -> Result<Vocabulary> {
     let mut eog: Vec<TokenId> = ends_of_turn.into_iter().flatten().chain(named).collect();
     eog.sort_unstable();
     eog.dedup();
-    let sentencepiece = matches!(model, Model::SentencePiece { .. });
+    let adds_bos = match model {
+        Model::ByteLevel(pre) => pre.adds_bos,
+        Model::SentencePiece { .. } => true,
+    };
     let mut vocabulary = Vocabulary {
         model,
         normalize_nfc: source.normalize_nfc,
@@ -51,7 +56,7 @@ pub(super) fn vocabulary(source: VocabularySource) -> Result<Vocabulary> {
         eos,
         unknown: id("tokenizer.ggml.unknown_token_id", source.unknown)?,
         padding: id("tokenizer.ggml.padding_token_id", source.padding)?,
-        add_bos: source.add_bos.unwrap_or(sentencepiece) && bos.is_some(),
+        add_bos: source.add_bos.unwrap_or(adds_bos) && bos.is_some(),
         add_eos: source.add_eos.unwrap_or(false) && eos.is_some(),
         eog,
         types,
@@ -153,11 +158,11 @@ fn spellings<'a>(spelled: &[&'a str]) -> Result<Spellings<'a>> {
 }
 
 /// Byte-level BPE lists its merges, best first.
-fn listed_merges(merges: &[Vec<u8>], spellings: &Spellings) -> Result<HashMap<(u32, u32), Merge>> {
+fn listed_merges(merges: &[Vec<u8>], spellings: &Spellings) -> Result<Merges> {
     if merges.is_empty() {
         return Err(VocabularyError::Missing { key: "tokenizer.ggml.merges" });
     }
-    let mut table = HashMap::with_capacity(merges.len());
+    let mut table = Merges::with_capacity_and_hasher(merges.len(), RandomState::default());
     for (index, merge) in merges.iter().enumerate() {
         let wrong = |what: String| VocabularyError::Merge { index, what };
         let text = std::str::from_utf8(merge).map_err(|_| wrong("is not valid UTF-8".into()))?;
@@ -177,11 +182,7 @@ fn listed_merges(merges: &[Vec<u8>], spellings: &Spellings) -> Result<HashMap<(u
 /// splits of one token the one with the longer left part goes first, as in the merges of the models' original files.
 /// User-defined tokens count with score 0, which converters overwrite. Nothing merges into a control token: it would
 /// let typed text become one.
-fn scored_merges(
-    scores: &[f32],
-    spelled: &[&str],
-    types: &[TokenType],
-) -> Result<HashMap<(u32, u32), Merge>> {
+fn scored_merges(scores: &[f32], spelled: &[&str], types: &[TokenType]) -> Result<Merges> {
     if scores.is_empty() {
         return Err(VocabularyError::Missing { key: "tokenizer.ggml.scores" });
     }

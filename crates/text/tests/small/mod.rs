@@ -1,5 +1,6 @@
 //! A vocabulary small enough to read: the 256 bytes, a few merges, and the special tokens that a test names.
 
+#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
