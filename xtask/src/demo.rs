@@ -33,7 +33,7 @@ pub fn run(model: &str) -> Result<()> {
     let url = format!("http://{address}");
     command::run(&mut command::command(
         &path,
-        &["chat", model, "--url", &url, "--message", MESSAGE, "--waterfall"],
+        &["chat", model, "--url", &url, "--message", MESSAGE, "--temperature", "0", "--waterfall"],
     ))?;
 
     let (id, log) = server.leave_running();

@@ -44,6 +44,9 @@ impl Timeline {
     }
 
     fn push(&mut self, mut segment: Segment) {
+        if cfg!(feature = "off") {
+            return;
+        }
         if let Some(last) = self.segments.last() {
             segment.since = segment.since.max(last.since);
             if last.stage == segment.stage && last.cause == segment.cause {
