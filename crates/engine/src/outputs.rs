@@ -161,7 +161,7 @@ impl Drop for Outbox {
 }
 
 /// The receiver's end: outputs in order, ending after a token that carries a finish, or after `Failed` or `Cancelled`.
-/// An end without any of these means that the engine itself is gone.
+/// An end without any of these means that the engine broke down or is gone.
 ///
 /// Dropping it cancels the sequence within one step.
 pub struct Outputs {

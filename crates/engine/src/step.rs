@@ -160,13 +160,19 @@ impl<E: Executor> Engine<E> {
     /// Steps until it is told to stop, and rests while there is nothing to do.
     fn serve(&mut self) {
         while !self.shared.gauges.stopping.load(Ordering::Relaxed) {
-            match catch_unwind(AssertUnwindSafe(|| self.step())) {
-                Ok(Progress::Worked) => {}
-                Ok(Progress::Idle) => self.shared.inbox.wait(),
-                Err(panic) => self.fail_all(&phases::message(&*panic)),
+            if self.survive_step() == Progress::Idle {
+                self.shared.inbox.wait();
             }
         }
         self.shut_down();
+    }
+
+    /// A step that may break outside the executor: then everything there was has failed, and the engine goes on empty.
+    fn survive_step(&mut self) -> Progress {
+        catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or_else(|panic| {
+            self.fail_all(&phases::message(&*panic));
+            Progress::Worked
+        })
     }
 }
 
@@ -189,4 +195,65 @@ pub enum StartError {
     Limits(#[from] LimitsError),
     #[error("the engine's thread cannot be started: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use ledger::RequestId;
+    use protocol::{Output, RefusalKind, Sampling, Submission, TokenId};
+
+    use super::*;
+    use crate::simulate::{FakeExecutor, VirtualClock};
+
+    fn submission(request: u64) -> Submission {
+        let sampling = Sampling { max_tokens: Some(5), ..Sampling::default() };
+        let prompt = [TokenId(1), TokenId(2)].into();
+        Submission { request: RequestId(request), choice: 0, prompt, sampling, eog: Arc::new([]) }
+    }
+
+    #[test]
+    fn a_panic_anywhere_in_a_step_fails_what_there_was_and_leaves_a_working_engine() {
+        // The clock is looked at in every phase, so a clock that breaks is a step that breaks there.
+        for broken_look in 1..40 {
+            let looks = Arc::new(AtomicU64::new(1_000));
+            let of_clock = looks.clone();
+            let clock: Clock = Arc::new(move || {
+                let look = of_clock.fetch_add(1, Ordering::Relaxed);
+                assert_ne!(look, 1_000_000 + broken_look, "a panic was asked for");
+                look
+            });
+            let limits = Limits::new(8, 64, 16);
+            let executor = FakeExecutor::new(&limits, VirtualClock::default());
+            let (mut engine, handle) = Engine::new(executor, limits, clock).unwrap();
+            let mut outputs: Vec<_> =
+                (0..3).map(|request| handle.submit(submission(request)).unwrap()).collect();
+            looks.store(1_000_000, Ordering::Relaxed);
+            while engine.survive_step() == Progress::Worked {}
+            engine.check_blocks().unwrap();
+            let state = handle.state();
+            assert!(
+                state.is_idle() && state.blocks_free == 8 && state.alive,
+                "look {broken_look}: {state:?}"
+            );
+            for outputs in &mut outputs {
+                let mut last = None;
+                while let Some(output) = outputs.try_recv() {
+                    last = Some(output);
+                }
+                match last {
+                    Some(Output::Failed { refusal, .. }) => assert_eq!(refusal.kind, RefusalKind::Internal),
+                    Some(Output::Token { finish, .. }) => assert!(finish.is_some(), "look {broken_look}"),
+                    // It was lost on its way from one place to another; its receiver ends all the same.
+                    None => {}
+                    other => panic!("look {broken_look}: {other:?}"),
+                }
+            }
+            let mut after = handle.submit(submission(9)).unwrap();
+            while engine.survive_step() == Progress::Worked {}
+            let tokens = std::iter::from_fn(|| after.try_recv()).count();
+            assert_eq!(tokens, 5, "look {broken_look}");
+        }
+    }
 }

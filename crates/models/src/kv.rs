@@ -58,6 +58,5 @@ pub fn bytes_needed(config: &Config, dtype: KvDtype, tokens: usize) -> usize {
 }
 
 fn bytes_per_token_and_layer(config: &Config, dtype: KvDtype) -> usize {
-    let keys_and_values = 2 * config.kv_heads * config.head_dim;
-    keys_and_values * dtype.bytes()
+    KvLayer::bytes_for(dtype, 1, 1, config.kv_heads, config.head_dim)
 }

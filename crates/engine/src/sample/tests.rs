@@ -191,6 +191,39 @@ fn an_answer_cannot_end_before_its_minimum() {
 }
 
 #[test]
+fn penalties_remember_what_was_sampled() {
+    let logits = row(5, 40);
+    let sampling = Sampling {
+        temperature: 0.0,
+        repetition_penalty: 1.1,
+        presence_penalty: 0.3,
+        frequency_penalty: 0.2,
+        ..Sampling::default()
+    };
+    let mut sampler = Sampler::new(sampling, Arc::new([]), &PROMPT);
+    let mut scratch = Scratch::default();
+    let mut counts = [0usize; 40];
+    for answer in 0..60 {
+        let sampled = sampler.sample(&mut logits.clone(), 3 + answer, answer, &mut scratch).unwrap();
+        let penalized = |token: usize| {
+            let mut logit = f64::from(logits[token]);
+            if counts[token] > 0 || PROMPT.contains(&TokenId(token as u32)) {
+                let penalty = f64::from(1.1f32);
+                logit = if logit > 0.0 { logit / penalty } else { logit * penalty };
+            }
+            logit - if counts[token] > 0 { 0.3 + 0.2 * counts[token] as f64 } else { 0.0 }
+        };
+        let best = (0..40).max_by(|a, b| penalized(*a).total_cmp(&penalized(*b))).unwrap();
+        assert_eq!(sampled.token.index(), best, "after {answer} tokens");
+        counts[best] += 1;
+    }
+    assert!(
+        counts.iter().filter(|count| **count > 0).count() > 5,
+        "penalties move the choice along: {counts:?}"
+    );
+}
+
+#[test]
 fn ties_go_to_the_lower_id() {
     let flat = vec![1.5f32; 1000];
     assert_eq!(token(&Sampling { temperature: 0.0, ..Sampling::default() }, &flat, 0), 0);

@@ -8,6 +8,7 @@ use ledger::{RequestId, Stage, Timeline};
 use protocol::{Finish, Output, Sampling, Submission, TokenId};
 
 use super::{Dice, FakeExecutor, FakeModel, VirtualClock, examine};
+use crate::plan::WaitingView;
 use crate::sample::{Sampler, Scratch};
 use crate::{Engine, Handle, Limits, Outputs, Progress};
 
@@ -194,6 +195,11 @@ impl<'a> Run<'a> {
             if waiting.bypassed > limits.bypass_max {
                 return Err(format!("{} was passed {} times", waiting.request, waiting.bypassed));
             }
+        }
+        // Requests are numbered as they come.
+        let order = |waiting: &WaitingView| (!waiting.preempted, waiting.request);
+        if !situation.waiting.iter().is_sorted_by_key(order) {
+            return Err(format!("the queue is out of order: {:?}", situation.waiting));
         }
         let head =
             situation.waiting.iter().find(|waiting| !waiting.outbox_full).map(|waiting| waiting.request);

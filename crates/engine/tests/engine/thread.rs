@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use engine::simulate::{FakeExecutor, Fault, VirtualClock};
-use engine::{Engine, Handle, LimitsError, StartError};
+use engine::{Engine, Handle, LimitsError, Outputs, StartError};
 use ledger::Account;
 use protocol::{Output, RefusalKind};
 
@@ -26,15 +26,27 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within ten seconds: {what}");
 }
 
+/// The next output, which must come soon.
+fn receive(outputs: &mut Outputs) -> Output {
+    let mut output = None;
+    eventually("an output", || {
+        output = outputs.try_recv();
+        output.is_some()
+    });
+    output.expect("it came")
+}
+
 #[test]
 fn it_answers_rests_and_answers_again() {
     let handle = start(|executor| executor);
     for request in 0..3 {
         let mut outputs = handle.submit(submission(request, prompt(request, 40), greedy(150))).unwrap();
         let mut tokens = Vec::new();
-        while let Some(Output::Token { token, .. }) = outputs.blocking_recv() {
+        while tokens.len() < 150 {
+            let Output::Token { token, .. } = receive(&mut outputs) else { panic!("no token") };
             tokens.push(token);
         }
+        assert!(outputs.blocking_recv().is_none());
         assert_eq!(tokens, expected(&prompt(request, 40), 150), "more tokens than the outbox holds at once");
         let state = handle.state();
         assert!(state.is_idle() && state.blocks_free == state.blocks_total && state.alive, "{state:?}");
