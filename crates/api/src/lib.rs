@@ -26,6 +26,7 @@ pub mod ring;
 pub mod throttle;
 mod ids;
 pub mod prompt;
+mod heavy;
 pub mod lifecycle;
 mod answer;
 mod life;

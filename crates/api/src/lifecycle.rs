@@ -10,7 +10,6 @@ use hyper::Response;
 use ledger::clock::Ns;
 use ledger::{Outcome, Stage, delay, now_ns};
 use protocol::{Refusal, RefusalKind, Request};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -19,6 +18,7 @@ use crate::drain::Phase;
 use crate::errors::Fault;
 use crate::exchange::Exchange;
 use crate::frames::{self, Delivery, FrameBody, Frames, Gone};
+use crate::heavy::heavy;
 use crate::life::Life;
 use crate::openai::Format;
 use crate::routes::check_serving;
@@ -293,13 +293,4 @@ fn ended_by_shutdown() -> Refusal {
         RefusalKind::Unavailable,
         "the server shut down before the answer was complete; send it again",
     )
-}
-
-/// Long inputs are worked on without holding up the other requests of this thread.
-fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    const LONG: usize = 16 << 10;
-    match bytes > LONG && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
-        true => tokio::task::block_in_place(work),
-        false => work(),
-    }
 }

@@ -8,6 +8,7 @@ use text::ShowSpecial;
 use crate::errors::Fault;
 use crate::exchange::Exchange;
 use crate::fields::Fields;
+use crate::heavy::heavy;
 use crate::openai::{Format, shared};
 use crate::prompt::Ready;
 use crate::{App, Served, json};
@@ -48,12 +49,12 @@ pub async fn render<'a>(
     format: Format,
 ) -> Result<RenderedPrompts<'a>, Fault> {
     let body = exchange.read_json(&app.limits).await?;
-    let request = format.parse(app.ids.next(), &body, &app.limits)?;
+    let request = heavy(body.len(), || format.parse(app.ids.next(), &body, &app.limits))?;
     let served = app.model(&request.model)?;
     let mut prompts = Vec::with_capacity(request.inputs.len());
     for input in &request.inputs {
-        let ready = served.text.render(input)?;
-        let prompt = served.text.tokenize(&ready);
+        let ready = heavy(body.len(), || served.text.render(input))?;
+        let prompt = heavy(body.len(), || served.text.tokenize(&ready));
         let text = match ready {
             Ready::Rendered(rendered) => rendered.text,
             Ready::Raw(text) => text.to_owned(),
@@ -96,7 +97,7 @@ pub async fn tokenize(app: &App, exchange: &mut Exchange) -> Result<Tokenized, F
         Some(text) => text,
         None => return Err(Refusal::invalid("prompt", "is missing; send the text to tokenize").into()),
     };
-    let tokens = served.text.tokenizer.encode_raw(&text).tokens;
+    let tokens = heavy(text.len(), || served.text.tokenizer.encode_raw(&text)).tokens;
     Ok(Tokenized { count: tokens.len(), tokens, max_model_len: served.context })
 }
 
