@@ -3,25 +3,33 @@
 //!
 //! **Invariant:** what a user typed never becomes a control token, and no piece of an answer ends within a character.
 
-pub mod answer;
-pub mod conversation;
-pub mod detokenize;
-pub mod merge;
-pub mod normalize;
-pub mod pretokenize;
-pub mod prompt;
-pub mod rendered;
-pub mod special;
-pub mod stop;
-pub mod template;
-pub mod tokenizer;
+// What the model's file says of its text.
 pub mod vocabulary;
 
-mod bytelevel;
+// From messages to a prompt's text.
+pub mod conversation;
+pub mod rendered;
+pub mod template;
+
 mod literals;
 mod marks;
 mod python;
+
+// From text to tokens.
+pub mod prompt;
+pub mod tokenizer;
+
+mod bytelevel;
+mod merge;
+mod normalize;
+mod pretokenize;
+mod special;
 mod unicode;
+
+// From tokens to an answer's text.
+pub mod answer;
+pub mod detokenize;
+pub mod stop;
 
 pub use answer::{AnswerText, Delta};
 pub use conversation::Conversation;
