@@ -154,9 +154,8 @@ impl Life {
 
     /// Stages so far, for the head of an answer.
     pub fn stages_so_far(&self) -> Vec<ledger::Charge> {
-        let mut account = Account::open(self.opened);
-        account.deliver(&self.opening, 0, None, now_ns());
-        account.stages()
+        let (accounts, followed) = self.accounts_at(now_ns());
+        accounts[followed].stages()
     }
 
     /// The account as it stands: for an answer that carries it.
@@ -173,14 +172,15 @@ impl Life {
         Record { overhead_ns, ..record }
     }
 
-    fn record(&self, outcome: Outcome, status: u16, refusal: Option<String>, last_byte: Ns) -> Record {
+    /// All choices' accounts, and which of them the request's own follows: the one that closed last. It alone lasts until
+    /// `last_byte`, with what is still coming charged where it is.
+    fn accounts_at(&self, last_byte: Ns) -> (Vec<Account>, usize) {
         let mut accounts: Vec<Account> = self.choices.iter().map(|choice| choice.account.clone()).collect();
         if accounts.is_empty() {
             let mut account = Account::open(self.opened);
             account.deliver(&self.opening, 0, None, last_byte);
             accounts.push(account);
         }
-        // The request's own account follows the choice that closed last; only that one lasts until the last byte.
         let followed =
             (0..accounts.len()).rev().max_by_key(|index| accounts[*index].delivered()).unwrap_or(0);
         if let Some(choice) = self.choices.get(followed)
@@ -191,6 +191,11 @@ impl Life {
                 false => accounts[followed].deliver(&choice.coming, 0, choice.step, last_byte),
             }
         }
+        (accounts, followed)
+    }
+
+    fn record(&self, outcome: Outcome, status: u16, refusal: Option<String>, last_byte: Ns) -> Record {
+        let (accounts, followed) = self.accounts_at(last_byte);
         let ttft_ns = accounts.iter().filter_map(Account::ttft_ns).min();
         let several = self.choices.len() > 1;
         let choices = self.choices.iter().enumerate().map(|(index, choice)| ChoiceRecord {

@@ -38,7 +38,11 @@ fn every_answers_account_sums_to_its_time_streamed_or_not() {
             assert_sums(&account);
             assert_eq!(account["outcome"], "finished");
             assert!(account["ttft_ns"].as_u64().unwrap() <= account["e2e_ns"].as_u64().unwrap());
-            assert!(answer.header("server-timing").unwrap().contains("tokenize;dur="));
+            let timing = answer.header("server-timing").unwrap();
+            assert!(timing.contains("tokenize;dur="), "{timing}");
+            // A whole answer's head goes out when its tokens have been made.
+            let whole = answer.header("content-length").is_some();
+            assert_eq!(timing.contains("prefill;dur="), whole, "{timing}");
         }
     }
 }
