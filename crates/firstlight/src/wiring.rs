@@ -173,6 +173,10 @@ fn load(flags: &EngineFlags) -> anyhow::Result<Loaded> {
     );
     let kv = KvCache::new(model.config(), dtype, limits.block_tokens, limits.blocks);
     let engine = Engine::start(move || CpuExecutor::new(model, kv), limits)?;
+    // The model is loaded; only its thread has yet to take it over. Whoever is told the address may ask at once.
+    while engine.state().loading && engine.state().alive {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     Ok(Loaded { name, text, engine })
 }
 
