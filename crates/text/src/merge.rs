@@ -50,54 +50,53 @@ fn by_scan(merges: &Merges, symbols: &mut Vec<Symbol>) {
     }
 }
 
-/// A doubly linked list laid over the symbols; the dead ones keep their place.
-struct Links {
-    previous: Vec<u32>,
-    next: Vec<u32>,
-    alive: Vec<bool>,
+/// A symbol in a doubly linked list; what belongs together lies together, since long pieces do not fit a cache.
+#[derive(Clone, Copy)]
+struct Node {
+    /// [`NONE`] once it is part of the symbol to its left.
+    token: u32,
+    previous: u32,
+    next: u32,
 }
 
-/// Past either end of the list.
+/// No token, and past either end of the list.
 const NONE: u32 = u32::MAX;
 
 fn by_heap(merges: &Merges, symbols: &mut Vec<Symbol>) {
-    let count = symbols.len() as u32;
-    let mut links = Links {
-        previous: (0..count).map(|at| at.checked_sub(1).unwrap_or(NONE)).collect(),
-        next: (1..count).chain([NONE]).collect(),
-        alive: vec![true; symbols.len()],
+    let Some(last) = (symbols.len() as u32).checked_sub(1) else { return };
+    let link = |(at, symbol): (usize, &Symbol)| {
+        let at = at as u32;
+        let next = if at == last { NONE } else { at + 1 };
+        Node { token: symbol.token, previous: at.checked_sub(1).unwrap_or(NONE), next }
     };
-    let merge_of = |symbols: &[Symbol], left: u32, right: u32| {
-        let (left, right) = (symbols.get(left as usize)?, symbols.get(right as usize)?);
-        merges.get(&(left.token, right.token)).copied()
+    let mut nodes: Vec<Node> = symbols.iter().enumerate().map(link).collect();
+    // A pair that merges, ordered by rank and then by position: both in one word, the rank above.
+    let entry = |nodes: &[Node], left: u32, right: u32| {
+        let (left_token, right_token) = (nodes.get(left as usize)?.token, nodes.get(right as usize)?.token);
+        let merge = merges.get(&(left_token, right_token))?;
+        Some((u64::from(merge.rank) << 32 | u64::from(left), merge.token))
     };
-    // Ordered by rank, then by position: both in one word, the rank above.
-    let mut heap: BinaryHeap<Reverse<u64>> = BinaryHeap::with_capacity(symbols.len());
-    let push = |heap: &mut BinaryHeap<_>, symbols: &[Symbol], left: u32, right: u32| {
-        if let Some(merge) = merge_of(symbols, left, right) {
-            heap.push(Reverse(u64::from(merge.rank) << 32 | u64::from(left)));
-        }
-    };
-    (1..count).for_each(|right| push(&mut heap, symbols, right - 1, right));
-    while let Some(Reverse(entry)) = heap.pop() {
-        let (rank, left) = ((entry >> 32) as u32, entry as u32);
-        let right = links.next[left as usize];
+    let pairs = (0..last).filter_map(|left| Some(Reverse(entry(&nodes, left, left + 1)?.0)));
+    let mut heap: BinaryHeap<Reverse<u64>> = pairs.collect::<Vec<_>>().into();
+    while let Some(Reverse(candidate)) = heap.pop() {
+        let left = candidate as u32;
+        let Node { previous, next: right, .. } = nodes[left as usize];
         // An entry is stale if either of its two symbols has changed since; then the pair's rank is another.
-        let current =
-            merge_of(symbols, left, right).filter(|merge| links.alive[left as usize] && merge.rank == rank);
-        let Some(merge) = current else { continue };
-        symbols[left as usize].token = merge.token;
-        links.alive[right as usize] = false;
-        let after = links.next[right as usize];
-        links.next[left as usize] = after;
-        if after != NONE {
-            links.previous[after as usize] = left;
+        let Some((_, token)) = entry(&nodes, left, right).filter(|(current, _)| *current == candidate) else {
+            continue;
+        };
+        let after = nodes[right as usize].next;
+        nodes[right as usize].token = NONE;
+        nodes[left as usize].token = token;
+        nodes[left as usize].next = after;
+        if let Some(after) = nodes.get_mut(after as usize) {
+            after.previous = left;
         }
-        push(&mut heap, symbols, links.previous[left as usize], left);
-        push(&mut heap, symbols, left, after);
+        heap.extend(entry(&nodes, previous, left).map(|(pair, _)| Reverse(pair)));
+        heap.extend(entry(&nodes, left, after).map(|(pair, _)| Reverse(pair)));
     }
-    let mut alive = links.alive.into_iter();
-    symbols.retain(|_| alive.next().unwrap_or(false));
+    symbols.iter_mut().zip(&nodes).for_each(|(symbol, node)| symbol.token = node.token);
+    symbols.retain(|symbol| symbol.token != NONE);
 }
 
 #[cfg(test)]
