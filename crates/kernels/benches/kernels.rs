@@ -68,7 +68,7 @@ fn main() {
     );
     for &format in &options.formats {
         for (outputs, inputs) in SHAPES {
-            let copies = matrices(&kernels, format, outputs, inputs);
+            let copies = matrices(options.clock, &kernels, format, outputs, inputs);
             for rows in [1, 16, 512] {
                 measure(&mut machine, &kernels, &copies, rows);
             }
@@ -113,7 +113,13 @@ fn options() -> Options {
 }
 
 /// Copies of one matrix of pseudo-random blocks, as many as fill the working set.
-fn matrices(kernels: &Kernels, format: Format, outputs: usize, inputs: usize) -> Vec<PackedMatrix> {
+fn matrices(
+    clock: Clock,
+    kernels: &Kernels,
+    format: Format,
+    outputs: usize,
+    inputs: usize,
+) -> Vec<PackedMatrix> {
     let bytes = outputs * format.row_bytes(inputs).expect("the shapes are whole blocks");
     let mut state = 1u32;
     let stored: Vec<u8> = (0..bytes)
@@ -122,9 +128,18 @@ fn matrices(kernels: &Kernels, format: Format, outputs: usize, inputs: usize) ->
             (state >> 24) as u8 & 0xb7 // no exponent of a scale is all ones
         })
         .collect();
-    (0..(WORKING_SET / bytes).max(1))
-        .map(|_| PackedMatrix::pack(format, outputs, inputs, &stored, kernels.pool()).expect("the bytes fit"))
-        .collect()
+    let mut copies = Vec::new();
+    let seconds = clock.seconds_of(|| {
+        copies.extend((0..(WORKING_SET / bytes).max(1)).map(|_| {
+            PackedMatrix::pack(format, outputs, inputs, &stored, kernels.pool()).expect("the bytes fit")
+        }));
+    });
+    println!(
+        "{:6} {outputs:>6}x{inputs} packed at {:.2} GB/s",
+        format.name(),
+        (copies.len() * bytes) as f64 / seconds / 1e9
+    );
+    copies
 }
 
 /// Bursts of the product alternate with bursts of the machine's peaks. The best of each counts: on a machine shared with others

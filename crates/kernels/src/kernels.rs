@@ -4,6 +4,7 @@
 //! blocks, each beside the data it works on.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use crate::attention::AttentionBuffers;
 use crate::detect::{Backend, Isa};
@@ -27,6 +28,8 @@ pub struct Kernels {
     pub(crate) pool: Pool,
     /// One for each thread, locked by it for the length of an operation.
     pub(crate) scratch: Vec<Mutex<Scratch>>,
+    /// Counts the products, so that what a thread keeps in its scratch is known to belong to the one at hand.
+    pub(crate) calls: AtomicU64,
     /// Kept between calls of attention, which takes them for its length.
     pub(crate) attention: Mutex<AttentionBuffers>,
 }
@@ -36,7 +39,8 @@ impl Kernels {
     pub fn new(isa: Isa, precision: Precision, threads: usize) -> Result<Kernels, KernelError> {
         let backend = Backend::new(isa).ok_or(KernelError::IsaUnavailable { isa })?;
         let pool = Pool::new(threads)?;
-        Ok(Kernels { backend, precision, pool, scratch: scratches(threads), attention: Mutex::default() })
+        let (scratch, calls, attention) = (scratches(threads), AtomicU64::new(0), Mutex::default());
+        Ok(Kernels { backend, precision, pool, scratch, calls, attention })
     }
 
     pub fn isa(&self) -> Isa {

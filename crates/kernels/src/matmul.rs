@@ -53,8 +53,19 @@ pub(crate) struct Tile {
 /// `- minimum * (scale * sum)` in floats.
 #[derive(Default)]
 struct Corrections {
+    kind: Option<Kind>,
     starts: Memory<i32>, // [block, group, row, subs in group]
     sums: Memory<f32>,   // [block, group, row, subs in group]
+}
+
+/// All that corrections depend on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    call: u64,
+    first_row: usize,
+    offset: u8,
+    sub_len: usize,
+    minimums: bool,
 }
 
 /// The rows of one integer product, with their corrections for the weights' format.
@@ -68,6 +79,8 @@ pub(crate) struct FastRows<'a> {
 }
 
 struct Task {
+    /// Which call of [`Kernels::matmul_many`] it belongs to.
+    call: u64,
     product: usize,
     panels: Range<usize>,
     rows: Range<usize>,
@@ -90,7 +103,8 @@ impl Kernels {
             })
             .collect();
         let panels: Vec<usize> = products.iter().map(|(w, _)| w.panels()).collect();
-        let tasks = cut(&panels, x.rows(), self.pool.threads());
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let tasks = cut(call, &panels, x.rows(), self.pool.threads());
         let next = AtomicUsize::new(0);
         let work = |thread: usize| {
             let mut scratch = self.scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +132,7 @@ impl Kernels {
         let (rows, cols) = (task.rows.len(), x.cols());
         let spec = w.format().spec();
         let fast = self.precision == Precision::Fast && !matches!(spec.codes, Codes::Float(_));
-        let fast_rows = fast.then(|| corrections.prepare(spec, x.code_rows(task.rows.clone())));
+        let fast_rows = fast.then(|| corrections.prepare(task, spec, x.code_rows(task.rows.clone())));
         let float_rows = (!fast).then(|| match x.float_rows(task.rows.clone()) {
             Some(floats) => floats,
             None => expand(x.code_rows(task.rows.clone()), cols, floats.at_least(rows * cols)),
@@ -166,7 +180,7 @@ pub(crate) fn scratches(threads: usize) -> Vec<Mutex<Scratch>> {
 }
 
 /// Cuts products of so many panels over `rows` into tasks: all products for one chunk of rows, then the next chunk.
-fn cut(panels: &[usize], rows: usize, threads: usize) -> Vec<Task> {
+fn cut(call: u64, panels: &[usize], rows: usize, threads: usize) -> Vec<Task> {
     let total: usize = panels.iter().sum();
     let grain = (total / (threads * CLAIMS)).max(1).next_multiple_of(TOGETHER);
     let mut tasks = Vec::new();
@@ -174,7 +188,12 @@ fn cut(panels: &[usize], rows: usize, threads: usize) -> Vec<Task> {
         let rows = start..rows.min(start + CHUNK);
         for (product, &panels) in panels.iter().enumerate() {
             for first in (0..panels).step_by(grain) {
-                tasks.push(Task { product, panels: first..panels.min(first + grain), rows: rows.clone() });
+                tasks.push(Task {
+                    call,
+                    product,
+                    panels: first..panels.min(first + grain),
+                    rows: rows.clone(),
+                });
             }
         }
     }
@@ -182,7 +201,26 @@ fn cut(panels: &[usize], rows: usize, threads: usize) -> Vec<Task> {
 }
 
 impl Corrections {
-    fn prepare<'a>(&'a mut self, spec: &Spec, x: CodeRows<'a>) -> FastRows<'a> {
+    /// For one task; computed anew only where the last task of this thread had other rows or another kind of format.
+    fn prepare<'a>(&'a mut self, task: &Task, spec: &Spec, x: CodeRows<'a>) -> FastRows<'a> {
+        let kind = Kind {
+            call: task.call,
+            first_row: task.rows.start,
+            offset: spec.offset,
+            sub_len: spec.scales.sub_len(),
+            minimums: spec.scales.has_minimums(),
+        };
+        if self.kind != Some(kind) {
+            self.kind = None;
+            self.compute(spec, x);
+            self.kind = Some(kind);
+        }
+        let subs = x.rows * x.groups * GROUP / kind.sub_len;
+        let sums = if kind.minimums { &self.sums[..subs] } else { &[] };
+        FastRows { x, starts: &self.starts[..subs], sums }
+    }
+
+    fn compute(&mut self, spec: &Spec, x: CodeRows<'_>) {
         let sub_len = spec.scales.sub_len();
         let subs = x.groups * GROUP / sub_len;
         let starts = self.starts.at_least(x.rows * subs);
@@ -193,7 +231,7 @@ impl Corrections {
                 .for_each(|(start, [first, second])| *start = offset * (first + second)),
         }
         if !spec.scales.has_minimums() {
-            return FastRows { x, starts, sums: &[] };
+            return;
         }
         let sums = self.sums.at_least(x.rows * subs);
         let groups = x.sums.as_chunks::<2>().0.iter().zip(x.scales);
@@ -203,7 +241,6 @@ impl Corrections {
             _ => (sums.iter_mut().zip(groups))
                 .for_each(|(to, ([first, second], scale))| *to = scale * (first + second) as f32),
         }
-        FastRows { x, starts, sums }
     }
 }
 

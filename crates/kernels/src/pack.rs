@@ -164,38 +164,46 @@ fn pack_row(format: Format, row: &[u8], lane: usize, codes: &mut [u8], scales: &
     }
 }
 
-/// Adds the 32 codes of one output to its unit.
+/// Adds the 32 codes of one output to its unit, four at a time.
 fn pack_unit(codes: Codes, inputs: &[u8; GROUP], lane: usize, unit: &mut [u8]) {
-    for (input, &code) in inputs.iter().enumerate() {
-        let (vector, byte) = (input / 4, lane * 4 + input % 4);
-        let mut four = |code: u8| unit[vector % 4 * VECTOR + byte] |= code << (4 * (vector / 4));
+    for (vector, &inputs) in inputs.as_chunks::<4>().0.iter().enumerate() {
+        let word = u32::from_le_bytes(inputs);
+        let mut add = |at: usize, word: u32| {
+            let to = &mut unit.as_chunks_mut::<4>().0[at * PANEL + lane];
+            *to = (u32::from_le_bytes(*to) | word).to_le_bytes();
+        };
+        let mut four = |word: u32| add(vector % 4, (word & 0x0f0f_0f0f) << (4 * (vector / 4)));
         match codes {
             Codes::Float(_) => unreachable!("floats have no codes"),
-            Codes::Eight => unit[vector * VECTOR + byte] = code,
-            Codes::Four => four(code),
+            Codes::Eight => add(vector, word),
+            Codes::Four => four(word),
             Codes::Five => {
-                four(code & 15);
-                pack_bit(code >> 4, vector, byte, &mut unit[4 * VECTOR..]);
+                four(word);
+                pack_bits(word >> 4, vector, lane, &mut unit[4 * VECTOR..]);
             }
             Codes::Six => {
-                four(code & 15);
-                pack_pair(code >> 4, vector, byte, &mut unit[4 * VECTOR..]);
+                four(word);
+                add(4 + vector % 2, pair(word >> 4, vector));
             }
-            Codes::Two => pack_pair(code, vector, byte, unit),
+            Codes::Two => add(vector % 2, pair(word, vector)),
             Codes::Three => {
-                pack_pair(code & 3, vector, byte, unit);
-                pack_bit(code >> 2, vector, byte, &mut unit[2 * VECTOR..]);
+                add(vector % 2, pair(word, vector));
+                pack_bits(word >> 2, vector, lane, &mut unit[2 * VECTOR..]);
             }
         }
     }
 }
 
-fn pack_pair(pair: u8, vector: usize, byte: usize, plane: &mut [u8]) {
-    plane[vector % 2 * VECTOR + byte] |= pair << (2 * (vector / 2));
+/// The low pairs of four bytes, at their vector's place in the plane of pairs.
+fn pair(word: u32, vector: usize) -> u32 {
+    (word & 0x0303_0303) << (2 * (vector / 2))
 }
 
-fn pack_bit(bit: u8, vector: usize, byte: usize, plane: &mut [u8]) {
-    plane[vector * 8 + byte / 8] |= bit << (byte % 8);
+/// Adds the lowest bits of four bytes to a plane of bits.
+fn pack_bits(word: u32, vector: usize, lane: usize, plane: &mut [u8]) {
+    // The partial products bring bit `8 i` to bit `24 + i` and meet nowhere else.
+    let four = (word & 0x0101_0101).wrapping_mul(0x0102_0408) >> 24 & 15;
+    plane[vector * 8 + lane / 2] |= (four as u8) << (4 * (lane % 2));
 }
 
 /// Writes one output's scales of one block.
