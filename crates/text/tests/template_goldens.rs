@@ -96,7 +96,7 @@ const KNOWN: [(&str, &str, &str); 4] = [
 ];
 
 #[test]
-fn public_and_own_templates_render_every_conversation_as_transformers_does() {
+fn the_models_and_own_templates_render_every_conversation_as_transformers_does() {
     let conversations = json(&folder().join("conversations.json"));
     let tokenizer = Arc::new(model::read("qwen2").tokenizer());
     let (mut count, mut wrong) = (0, Vec::new());
@@ -120,7 +120,7 @@ fn public_and_own_templates_render_every_conversation_as_transformers_does() {
     }
     wrong.iter().for_each(|line| eprintln!("{line}"));
     assert!(wrong.is_empty(), "{} of {count} differ", wrong.len());
-    assert!(count > 1_000, "only {count} renderings");
+    assert!(count >= 500, "only {count} renderings");
 }
 
 #[test]
