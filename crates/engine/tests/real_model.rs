@@ -42,7 +42,9 @@ const PROMPTS: [&[u32]; 8] = [
 
 fn model() -> Model {
     let path = catalogue::require("smollm2-135m-instruct");
-    Model::load(&path, &LoadOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    // One thread: on a busy machine threads that wait for each other make a small model many times slower.
+    let options = LoadOptions { threads: 1, ..LoadOptions::default() };
+    Model::load(&path, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A step of the model takes real time; everything else is the test's.
@@ -71,6 +73,8 @@ impl House {
                 temperature: 0.0,
                 max_tokens: Some(ANSWER),
                 logprobs: Some(2),
+                // So that how long answers are, and with it who is preempted, is not up to the model.
+                ignore_eos: true,
                 ..Sampling::default()
             },
             eog: Arc::new([TokenId(2)]),
@@ -133,7 +137,7 @@ fn greedy_answers_are_the_same_alone_together_preempted_and_among_cancelled_ones
             answer(outputs)
         })
         .collect();
-    assert!(alone.iter().any(|answer| answer.tokens.len() == ANSWER));
+    assert!(alone.iter().all(|answer| answer.tokens.len() == ANSWER));
 
     let outputs: Vec<Outputs> = (0..PROMPTS.len()).map(|index| house.ask(index)).collect();
     house.settle();
@@ -153,13 +157,13 @@ fn greedy_answers_are_the_same_alone_together_preempted_and_among_cancelled_ones
     house.settle();
     check("cancels in between", &alone, &survivors.into_iter().map(answer).collect::<Vec<_>>());
 
-    let mut tiny = House::new(13, |limits| {
+    let mut tiny = House::new(8, |limits| {
         (limits.growth_blocks, limits.prefill_chunk_max) = (0, 7);
         (limits.max_num_seqs, limits.max_num_batched_tokens) = (8, 20);
     });
     let outputs: Vec<Outputs> = (0..PROMPTS.len()).map(|index| tiny.ask(index)).collect();
     tiny.settle();
     let answers: Vec<Answer> = outputs.into_iter().map(answer).collect();
-    assert!(answers.iter().filter(|answer| answer.preempted).count() >= 2, "a pool this small preempts");
+    assert!(answers.iter().filter(|answer| answer.preempted).count() >= 4, "a pool this small preempts");
     check("a tiny pool and small chunks", &alone, &answers);
 }
