@@ -127,7 +127,7 @@ impl RopeScaling {
 impl Kernels {
     /// Rotates `x` `[rows, heads, head_dim]` in place, row r by `positions[r]`; numbers of a head beyond the table's
     /// dimensions stay as they are.
-    #[expect(clippy::too_many_arguments, reason = "a shape of three sizes, given as everywhere else")]
+    #[expect(clippy::too_many_arguments, reason = "the sizes of `x` come one by one, as everywhere else")]
     pub fn rope(
         &self,
         x: &mut [f32],

@@ -124,6 +124,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch<T>(self, at: *const T) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    }
+
+    #[inline(always)]
     fn run<K: VectorKernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx2,fma,f16c")]
         fn compiled<K: VectorKernel>(simd: Avx2, kernel: K) -> K::Output {

@@ -97,6 +97,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch<T>(self, at: *const T) {
+        intrinsic!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    }
+
+    #[inline(always)]
     fn load_some(self, from: &[f32]) -> __m512 {
         let mask = (1u32 << from.len().min(LANES)) - 1; // one bit per lane that is there
         intrinsic!(_mm512_maskz_loadu_ps(mask as u16, from.as_ptr()))

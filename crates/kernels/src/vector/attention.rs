@@ -26,13 +26,21 @@ const LANES_MAX: usize = 8;
 /// From this many lanes on, a panel is read often enough to be converted first.
 const CONVERT_FROM: usize = 2 * LANES_MAX + 1;
 
+/// Bytes that are fetched together.
+const CACHE_LINE: usize = 64;
+
 /// Scores of one lane, with a gap after it so that the lanes do not compete for the same cache sets.
 const SCORES_STRIDE: usize = SPAN + TILE;
 
+/// A tile's numbers in vectors of sixteen.
+type Vectors<'a, E> = &'a [[E; LANES]];
+
 /// Up to four tiles of keys, each `[head_dim][16]`, or of values, each `[16][value_dim]` in vectors of sixteen.
 struct Panel<'a, E> {
-    tiles: [&'a [[E; LANES]]; PANEL],
+    tiles: [Vectors<'a, E>; PANEL],
     count: usize,
+    /// What will be read after each tile, to be fetched meanwhile: without that, waiting for memory and multiplying add up.
+    ahead: [Vectors<'a, E>; PANEL],
 }
 
 /// Calls a function generic over the number of lanes.
@@ -76,12 +84,19 @@ fn attend<S: Simd, E: Element>(simd: S, job: SpanAttention<'_>, stored: Tiles<'_
     result.reset(&tile);
     let convert = lanes >= CONVERT_FROM;
 
+    let keys_at = |index: usize| {
+        let (block, in_block) = tile.block_of(index * TILE);
+        stored.keys(block, tile.kv_head, in_block)
+    };
+    let values_at = |index: usize| {
+        let (block, in_block) = tile.block_of(index * TILE);
+        stored.values(block, tile.kv_head, in_block)
+    };
+
     for first in tiles.clone().step_by(PANEL) {
         let columns = (first - tiles.start) * TILE;
-        let keys = Panel::new(first..tiles.end, |index| {
-            let (block, in_block) = tile.block_of(index * TILE);
-            stored.keys(block, tile.kv_head, in_block)
-        });
+        let then = |slot: usize| values_at((tiles.start + slot).min(tiles.end - 1)); // after the last keys
+        let keys = Panel::new(first..tiles.end, keys_at, then);
         if convert {
             score_panel(simd, queries, head_dim, &keys.converted(simd, scratch), &mut scores[columns..]);
         } else {
@@ -97,13 +112,12 @@ fn attend<S: Simd, E: Element>(simd: S, job: SpanAttention<'_>, stored: Tiles<'_
 
     let values = result.values.slice(lanes * value_dim);
     values.fill(0.0);
+    let last_tile = tile.seen().end.div_ceil(TILE) - 1;
     for first in tiles.clone().step_by(PANEL) {
         let columns = (first - tiles.start) * TILE;
         let tokens = seen.start.saturating_sub(first * TILE)..(seen.end - first * TILE).min(PANEL * TILE);
-        let rows = Panel::new(first..tiles.end, |index| {
-            let (block, in_block) = tile.block_of(index * TILE);
-            stored.values(block, tile.kv_head, in_block)
-        });
+        let then = |slot: usize| keys_at((tiles.end + slot).min(last_tile)); // the next span's, after the last values
+        let rows = Panel::new(first..tiles.end, values_at, then);
         if convert {
             weigh_panel(simd, &scores[columns..], &rows.converted(simd, scratch), tokens, (lanes, values));
         } else {
@@ -138,21 +152,31 @@ fn weights<S: Simd>(simd: S, scores: &mut [f32], seen: Range<usize>, softcap: Op
 }
 
 impl<'a, E: Element> Panel<'a, E> {
-    /// The first four tiles of `indices`, or as many as there are.
+    /// The first four tiles of `indices`, or as many as there are; `then` says what follows after the last of them.
     #[inline(always)]
-    fn new(indices: Range<usize>, tile: impl Fn(usize) -> &'a [[E; LANES]]) -> Self {
+    fn new(
+        indices: Range<usize>,
+        tile: impl Fn(usize) -> Vectors<'a, E>,
+        then: impl Fn(usize) -> Vectors<'a, E>,
+    ) -> Self {
         let count = indices.len().min(PANEL);
-        let mut tiles: [&[[E; LANES]]; PANEL] = [&[]; PANEL];
-        for (slot, index) in tiles.iter_mut().zip(indices) {
+        let mut tiles: [Vectors<'_, E>; PANEL] = [&[]; PANEL];
+        for (slot, index) in tiles.iter_mut().zip(indices.clone()) {
             *slot = tile(index);
         }
-        Panel { tiles, count }
+        let mut ahead = tiles;
+        let next = indices.start + PANEL..indices.end;
+        for (slot, tile_ahead) in ahead[..count].iter_mut().enumerate() {
+            let index = next.start + slot;
+            *tile_ahead = if index < next.end { tile(index) } else { then(slot) };
+        }
+        Panel { tiles, count, ahead }
     }
 
     #[inline(always)]
     fn converted<'b, S: Simd>(&self, simd: S, into: &'b mut [f32]) -> Panel<'b, f32> {
         let mut rest = into.as_chunks_mut::<LANES>().0;
-        let mut tiles: [&[[f32; LANES]]; PANEL] = [&[]; PANEL];
+        let mut tiles: [Vectors<'_, f32>; PANEL] = [&[]; PANEL];
         for (slot, tile) in tiles.iter_mut().zip(&self.tiles[..self.count]) {
             let (converted, others) = rest.split_at_mut(tile.len());
             rest = others;
@@ -161,7 +185,7 @@ impl<'a, E: Element> Panel<'a, E> {
             }
             *slot = converted;
         }
-        Panel { tiles, count: self.count }
+        Panel { tiles, count: self.count, ahead: tiles }
     }
 }
 
@@ -178,7 +202,7 @@ fn score_panel<S: Simd, E: Element>(
     for (lane, size) in lane_groups::<S>(lanes) {
         let queries = &queries[lane * head_dim..(lane + size) * head_dim];
         let scores = &mut scores[lane * SCORES_STRIDE..];
-        with_lanes!(size, score_lanes(simd, queries, head_dim, keys, scores));
+        with_lanes!(size, score_lanes(simd, queries, keys, scores));
     }
 }
 
@@ -186,20 +210,19 @@ fn score_panel<S: Simd, E: Element>(
 fn score_lanes<S: Simd, E: Element, const L: usize>(
     simd: S,
     queries: &[f32], // [L, head_dim]
-    head_dim: usize,
     keys: &Panel<'_, E>,
     scores: &mut [f32],
 ) {
     if S::MANY_REGISTERS && keys.count == PANEL {
-        let [a, b, c, d] = keys.tiles;
+        let ([a, b, c, d], [e, f, g, h]) = (keys.tiles, keys.ahead);
         if L <= LANES_WIDE {
-            return score_block::<S, E, L, 4>(simd, queries, head_dim, [a, b, c, d], scores);
+            return score_block::<S, E, L, 4>(simd, queries, ([a, b, c, d], [e, f, g, h]), scores);
         }
-        score_block::<S, E, L, 2>(simd, queries, head_dim, [a, b], scores);
-        return score_block::<S, E, L, 2>(simd, queries, head_dim, [c, d], &mut scores[2 * TILE..]);
+        score_block::<S, E, L, 2>(simd, queries, ([a, b], [e, f]), scores);
+        return score_block::<S, E, L, 2>(simd, queries, ([c, d], [g, h]), &mut scores[2 * TILE..]);
     }
-    for (index, tile) in keys.tiles[..keys.count].iter().enumerate() {
-        score_block::<S, E, L, 1>(simd, queries, head_dim, [tile], &mut scores[index * TILE..]);
+    for (index, (tile, ahead)) in keys.tiles[..keys.count].iter().zip(keys.ahead).enumerate() {
+        score_block::<S, E, L, 1>(simd, queries, ([tile], [ahead]), &mut scores[index * TILE..]);
     }
 }
 
@@ -208,11 +231,11 @@ fn score_lanes<S: Simd, E: Element, const L: usize>(
 #[inline(always)]
 fn score_block<S: Simd, E: Element, const L: usize, const T: usize>(
     simd: S,
-    queries: &[f32], // [L, head_dim]
-    head_dim: usize,
-    keys: [&[[E; LANES]]; T], // each [head_dim][16]
+    queries: &[f32],                                           // [L, head_dim]
+    (keys, ahead): ([Vectors<'_, E>; T], [Vectors<'_, E>; T]), // each [head_dim][16]
     scores: &mut [f32],
 ) {
+    let head_dim = queries.len() / L;
     assert!(queries.len() >= L * head_dim && keys.iter().all(|tile| tile.len() == head_dim));
     let mut sums = [[simd.splat(0.0); T]; L];
     for d in 0..head_dim {
@@ -220,6 +243,7 @@ fn score_block<S: Simd, E: Element, const L: usize, const T: usize>(
         for t in 0..T {
             // SAFETY: every tile has `head_dim` elements, as asserted above.
             key[t] = E::load(simd, unsafe { keys[t].get_unchecked(d) });
+            simd.prefetch(ahead[t].as_ptr().wrapping_add(d));
         }
         for l in 0..L {
             // SAFETY: `l < L` and `d < head_dim`, and there are at least their product, as asserted above.
@@ -297,14 +321,18 @@ fn weigh_block<S: Simd, E: Element, const L: usize, const W: usize>(
             accumulators[l][w] = simd.load(&sums[l * vectors + vector + w]);
         }
     }
-    for (index, tile) in rows.tiles[..rows.count].iter().enumerate() {
+    for (index, (tile, ahead)) in rows.tiles[..rows.count].iter().zip(rows.ahead).enumerate() {
         let within = tokens.start.saturating_sub(index * TILE).min(TILE)
             ..(tokens.end.saturating_sub(index * TILE)).min(TILE);
         let weights = &weights[index * TILE..][..(L - 1) * SCORES_STRIDE + TILE];
         assert!(tile.len() == TILE * vectors && vector + W <= vectors);
         for token in within {
             let mut value = [simd.splat(0.0); W];
+            let ahead = ahead.as_ptr().wrapping_add(token * vectors + vector);
             for w in 0..W {
+                if W == 1 || (w * size_of::<[E; LANES]>()).is_multiple_of(CACHE_LINE) {
+                    simd.prefetch(ahead.wrapping_add(w));
+                }
                 // SAFETY: `token < TILE` and `vector + w < vectors`, and the tile has their product, as asserted above.
                 value[w] = E::load(simd, unsafe { tile.get_unchecked(token * vectors + vector + w) });
             }

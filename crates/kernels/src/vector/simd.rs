@@ -42,6 +42,9 @@ pub(crate) trait Simd: Copy {
     /// The greatest lane.
     fn greatest(self, value: Self::F) -> f32;
 
+    /// Asks for the cache line at `at`, any address, before it is needed; changes nothing but time.
+    fn prefetch<T>(self, at: *const T);
+
     /// Compiles and runs `kernel` for this instruction set.
     fn run<K: VectorKernel>(self, kernel: K) -> K::Output;
 
