@@ -1,6 +1,6 @@
 //! Integer products of some panels with rows of quantized activations, by `vpdpbusd`.
 //!
-//! A single row multiplies units as they come out of the packed planes: it is bound by reading them. More rows first take
+//! One row or two multiply units as they come out of the packed planes: they are bound by reading them. More rows first take
 //! some units of some panels apart into a tile in the first-level cache, and go over it in blocks of rows.
 //!
 //! **Invariant:** both do the same float operations in the same order as the reference, so a row's bits are the same.
@@ -40,10 +40,10 @@ impl Avx512 {
         assert!(rows.sums.len() == if spec.scales.has_minimums() { rows.starts.len() } else { 0 });
         // SAFETY: `self` proves the features, and the lengths are checked.
         unsafe {
-            if rows.x.rows == 1 {
-                by_format!(w.format(), F => one_row::<F>(w, panels, rows, out));
-            } else {
-                many_rows(w, panels, rows, tile, out);
+            match rows.x.rows {
+                1 => by_format!(w.format(), F => few_rows::<F, 1>(w, panels, rows, out)),
+                2 => by_format!(w.format(), F => few_rows::<F, 2>(w, panels, rows, out)),
+                _ => many_rows(w, panels, rows, tile, out),
             }
         }
     }
@@ -79,38 +79,45 @@ unsafe fn many_rows(
 
 /// The packed units that will be taken apart after these. They are asked for a few lines at a time while these are multiplied:
 /// all at once they would hold up everything else that waits for memory.
-struct Ahead<'a> {
-    panels: [[&'a [u8]; 2]; TOGETHER],
-    steps: usize,
+struct Ahead {
+    panels: [[Lines; 2]; TOGETHER],
 }
 
-impl<'a> Ahead<'a> {
-    fn new(w: &'a PackedMatrix, panels: &Range<usize>, units: &Range<usize>, steps: usize) -> Self {
+/// A stretch of memory that is asked for in steps.
+#[derive(Clone, Copy)]
+struct Lines {
+    start: *const u8,
+    count: usize,
+    per_step: usize,
+}
+
+impl Ahead {
+    fn new(w: &PackedMatrix, panels: &Range<usize>, units: &Range<usize>, steps: usize) -> Self {
         let groups = w.cols() / GROUP;
         let (first, units) = match units.end < groups {
             true => (panels.start, units.end..groups.min(units.end + UNITS)),
             false => (panels.end, 0..groups.min(UNITS)),
         };
+        let lines = |bytes: &[u8]| {
+            let bytes = &bytes[bytes.len() * units.start / groups..bytes.len() * units.end / groups];
+            let count = bytes.len().div_ceil(64);
+            Lines { start: bytes.as_ptr(), count, per_step: count.div_ceil(steps) }
+        };
         let panels = std::array::from_fn(|panel| {
-            if first + panel >= w.panels() {
-                return [&[][..]; 2];
-            }
-            let panel = w.panel(first + panel);
-            [panel.codes, panel.scales]
-                .map(|bytes| &bytes[bytes.len() * units.start / groups..bytes.len() * units.end / groups])
+            let panel = (first + panel < w.panels()).then(|| w.panel(first + panel));
+            panel.map_or([lines(&[]); 2], |panel| [lines(panel.codes), lines(panel.scales)])
         });
-        Ahead { panels, steps }
+        Ahead { panels }
     }
 
     /// Asks for one step's share of one panel.
     #[inline]
     fn fetch(&self, panel: usize, step: usize) {
-        for bytes in self.panels[panel] {
-            let share = bytes.len().div_ceil(64).div_ceil(self.steps) * 64;
-            let start = (step * share).min(bytes.len());
-            for line in bytes[start..bytes.len().min(start + share)].chunks(64) {
+        for lines in &self.panels[panel] {
+            let first = step * lines.per_step;
+            for line in first..lines.count.min(first + lines.per_step) {
                 // SAFETY: a prefetch has no effect that a program can see.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(lines.start.wrapping_add(line * 64).cast()) };
             }
         }
     }
@@ -234,26 +241,33 @@ unsafe fn add_unit<const ROWS: usize, const SUBS: usize, const MIN: bool>(
 }
 
 /// # Safety
-/// The lengths in `rows` fit the weights, as [`Avx512::product_fast`] checks.
+/// There are `ROWS` rows, and the lengths in them fit the weights, as [`Avx512::product_fast`] checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn one_row<F: Quantized>(w: &PackedMatrix, panels: Range<usize>, rows: FastRows<'_>, out: &mut [f32]) {
+unsafe fn few_rows<F: Quantized, const ROWS: usize>(
+    w: &PackedMatrix,
+    panels: Range<usize>,
+    rows: FastRows<'_>,
+    out: &mut [f32],
+) {
     let subs = const { GROUP / F::SPEC.scales.sub_len() };
     let start = place(&rows, 0, 0, subs);
-    for (panel, out) in panels.zip(out.chunks_exact_mut(PANEL)) {
-        let mut sums = [_mm512_setzero_ps()];
+    for (panel, out) in panels.zip(out.chunks_exact_mut(ROWS * PANEL)) {
+        let mut sums = [_mm512_setzero_ps(); ROWS];
         for_each_unit::<F>(&w.panel(panel), 0..rows.x.groups, |unit, codes, subs_of| {
-            let place = start.skip(unit, subs);
-            // SAFETY: a panel has as many units as the row has groups.
+            let place = start.skip(unit * ROWS, subs);
+            // SAFETY: a panel has as many units as each row has groups.
             unsafe {
                 match (subs, F::SPEC.scales.has_minimums()) {
-                    (2, true) => add_unit::<1, 2, true>(&mut sums, codes, subs_of, place),
-                    (2, false) => add_unit::<1, 2, false>(&mut sums, codes, subs_of, place),
-                    (_, true) => add_unit::<1, 1, true>(&mut sums, codes, subs_of, place),
-                    (_, false) => add_unit::<1, 1, false>(&mut sums, codes, subs_of, place),
+                    (2, true) => add_unit::<ROWS, 2, true>(&mut sums, codes, subs_of, place),
+                    (2, false) => add_unit::<ROWS, 2, false>(&mut sums, codes, subs_of, place),
+                    (_, true) => add_unit::<ROWS, 1, true>(&mut sums, codes, subs_of, place),
+                    (_, false) => add_unit::<ROWS, 1, false>(&mut sums, codes, subs_of, place),
                 }
             }
         });
-        store(out, sums[0]);
+        for (sum, out) in sums.into_iter().zip(out.chunks_exact_mut(PANEL)) {
+            store(out, sum);
+        }
     }
 }
 
@@ -264,7 +278,7 @@ unsafe fn all_rows<const SUBS: usize, const MIN: bool>(
     rows: FastRows<'_>,
     units: Range<usize>,
     tile: &Tile,
-    ahead: &Ahead<'_>,
+    ahead: &Ahead,
     out: &mut [f32],
 ) {
     let mut row = 0;
@@ -292,19 +306,26 @@ unsafe fn block<const ROWS: usize, const SUBS: usize, const MIN: bool>(
     first: usize,
     units: Range<usize>,
     tile: &Tile,
-    ahead: &Ahead<'_>,
+    ahead: &Ahead,
     out: &mut [f32],
 ) -> usize {
     let (start, block_rows) = (place(rows, first, units.start, SUBS), rows.x.block_rows(first));
     let next = if first + ROWS < rows.x.rows { first + ROWS } else { first };
+    let next = place(rows, next, units.start, SUBS);
     for (panel, out) in out.chunks_exact_mut(rows.x.rows * PANEL).enumerate() {
         ahead.fetch(panel, first / 8);
-        let mut next = place(rows, next, units.start, SUBS);
         let out = &mut out.as_chunks_mut::<PANEL>().0[first..][..ROWS];
         // SAFETY: each row has 16 sums.
         let mut sums: [__m512; ROWS] =
             std::array::from_fn(|row| unsafe { _mm512_loadu_ps(out[row].as_ptr()) });
         let mut place = start;
+        // The next rows' inputs are four lines a unit, and each panel asks for its share of them.
+        let mut next_codes = next.codes.wrapping_add(panel * 4 / TOGETHER * 64);
+        let (mut next_floats, width) = match panel {
+            0 => (next.scales, 1),
+            1 => (next.starts.cast(), SUBS),
+            _ => (next.sums, SUBS),
+        };
         for unit in panel * UNITS..panel * UNITS + units.len() {
             // SAFETY: the tile holds these units of each panel, and each row has them.
             unsafe {
@@ -317,19 +338,15 @@ unsafe fn block<const ROWS: usize, const SUBS: usize, const MIN: bool>(
                         minimum: _mm512_load_ps(tile.minimums.as_ptr().add(at)),
                     }
                 });
-                // Eight rows' inputs are four lines, and each panel asks for its share of them.
-                for line in (panel..4).step_by(TOGETHER) {
-                    _mm_prefetch::<_MM_HINT_T0>(next.codes.wrapping_add(line * 64));
+                for line in 0..4 / TOGETHER {
+                    _mm_prefetch::<_MM_HINT_T0>(next_codes.wrapping_add(line * 64));
                 }
-                _mm_prefetch::<_MM_HINT_T0>(match panel {
-                    0 => next.scales.cast(),
-                    1 => next.starts.cast(),
-                    _ => next.sums.cast(),
-                });
+                _mm_prefetch::<_MM_HINT_T0>(next_floats.cast());
                 add_unit::<ROWS, SUBS, MIN>(&mut sums, codes, subs, place.opaque());
             }
             place = place.skip(block_rows, SUBS);
-            next = next.skip(block_rows, SUBS);
+            next_codes = next_codes.wrapping_add(block_rows * GROUP);
+            next_floats = next_floats.wrapping_add(block_rows * width);
         }
         for (sum, out) in sums.into_iter().zip(out) {
             store(out, sum);
