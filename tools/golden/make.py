@@ -1,6 +1,7 @@
 """Writes the committed goldens again: `python3 tools/golden/make.py [part ...]`.
 
-Without a part named, all are made but `peer`, which needs a build of llama.cpp.
+Without a part named, all are made but `peer`, which needs a build of llama.cpp. `make.py show TEMPLATE TITLE` prints
+the rendering behind a hash of `templates`.
 """
 
 import sys
@@ -24,6 +25,8 @@ PARTS = {
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["show"]:
+        return template_goldens.show(*sys.argv[2:])
     names = sys.argv[1:] or [part for part in PARTS if part != "peer"]
     unknown = [name for name in names if name not in PARTS]
     if unknown:

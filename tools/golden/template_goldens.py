@@ -1,5 +1,10 @@
-"""Renders chat templates as transformers does, every conversation with every template, and commits the texts."""
+"""Renders chat templates as transformers does, every conversation with every template.
 
+Of our own templates the texts are committed. Of everyone else's, which are not ours to carry, only hashes are:
+`make.py show NAME TITLE` prints the text behind one.
+"""
+
+import hashlib
 import json
 import re
 from datetime import datetime
@@ -9,13 +14,20 @@ import jinja2
 from gguf import GGUFReader
 from transformers.utils import chat_template_utils
 
+import public_templates
 import vocabulary
 
 ROOT = Path(__file__).parents[2] / "crates/text/tests/goldens/templates"
 NOW = datetime(2026, 11, 30, 12, 34, 56)
 
-# Templates stored in the model files, laid out beside the public ones so that tests read them without a model.
-MODEL_TEMPLATES = ["smollm2-135m-instruct", "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"]
+# The templates inside the model files, and what each calls its special tokens.
+MODEL_TEMPLATES = {
+    "smollm2-135m-instruct": {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"},
+    "qwen2.5-coder-0.5b-instruct": {"eos_token": "<|im_end|>"},
+    "qwen2.5-coder-1.5b-instruct": {"eos_token": "<|im_end|>"},
+}
+# For all other templates.
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 # What a template must not reach, and what the sandbox must refuse.
 SANDBOX = [
@@ -97,30 +109,52 @@ def write(path: Path, value) -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def extract_model_templates() -> None:
-    for name in MODEL_TEMPLATES:
+def others() -> dict:
+    """Templates that others wrote, by name: their text and their special tokens."""
+    found = {}
+    for name, special_tokens in MODEL_TEMPLATES.items():
         fields = GGUFReader(vocabulary.MODELS / f"{name}.gguf").fields
-        path = ROOT / "model" / f"{name}.jinja"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(fields["tokenizer.chat_template"].contents().encode())
+        found[f"model/{name}"] = (fields["tokenizer.chat_template"].contents(), special_tokens)
+    for path in sorted(public_templates.fetch().glob("*.jinja")):
+        found[f"public/{path.stem}"] = (path.read_bytes().decode(), SPECIAL_TOKENS)
+    return found
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_hashes(conversations: dict) -> None:
+    """One line a template: what stands at a conversation's place is the text's hash, or that there is none and why."""
+    lines = []
+    for name, (template, special_tokens) in others().items():
+        renders = [render(template, chat, special_tokens) for chat in conversations.values()]
+        renders = [digest(outcome["expected"]) if "expected" in outcome else next(iter(outcome)) for outcome in renders]
+        entry = {"template": digest(template), "special_tokens": special_tokens, "renders": renders}
+        lines.append(f"{json.dumps(name)}: {json.dumps(entry)}")
+    (ROOT / "hashes.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(lines)} templates of others", flush=True)
+
+
+def show(name: str, title: str) -> None:
+    chat_template_utils.datetime = FixedClock
+    template, special_tokens = others()[name]
+    conversations = json.loads((ROOT / "conversations.json").read_text())
+    print(next(iter(render(template, conversations[title], special_tokens).values())), end="")
 
 
 def main() -> None:
     chat_template_utils.datetime = FixedClock
-    extract_model_templates()
     conversations = json.loads((ROOT / "conversations.json").read_text())
-    origins = json.loads((ROOT / "origins.json").read_text())
     counts = {"expected": 0, "raised": 0, "error": 0}
-    for path in sorted(ROOT.glob("*/*.jinja")):
-        name = str(path.relative_to(ROOT).with_suffix(""))
+    for path in sorted(ROOT.glob("own/*.jinja")):
         template = path.read_bytes().decode()
-        own = {"origin": "written for this project", "licence": "Apache-2.0"}
-        entry = origins.get(name, own | {"special_tokens": {"bos_token": "<s>", "eos_token": "</s>"}})
-        renders = {title: render(template, chat, entry["special_tokens"]) for title, chat in conversations.items()}
+        renders = {title: render(template, chat, SPECIAL_TOKENS) for title, chat in conversations.items()}
         for outcome in renders.values():
             counts[next(iter(outcome))] += 1
-        path = ROOT / "renders" / f"{name.replace('/', '-')}.json"
-        write(path, {"template": f"{name}.jinja"} | entry | {"renders": renders})
+        head = {"template": f"own/{path.name}", "special_tokens": SPECIAL_TOKENS}
+        write(ROOT / "renders" / f"own-{path.stem}.json", head | {"renders": renders})
+    write_hashes(conversations)
     chat = conversations["system and user"]
     refused = {template: render(template, chat, {}) for template in SANDBOX}
     write(ROOT / "renders" / "sandbox.json", {"messages": chat["messages"], "renders": refused})

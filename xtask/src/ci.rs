@@ -86,10 +86,11 @@ fn tests(with_large: bool) -> (Vec<String>, Result<()>) {
     command::run_and_keep(&mut tests)
 }
 
-/// Before the tests, so that no test's time has a download in it.
+/// Models and chat templates, before the tests, so that no test's time has a download in it.
 fn pull_models(binary: &Path, with_large: bool) -> Result<()> {
     let mut names = SMALL.into_iter().chain(with_large.then_some(LARGE));
     names.try_for_each(|name| {
         command::run(&mut command::command(&binary.to_string_lossy(), &["model", "pull", name]))
-    })
+    })?;
+    command::run(&mut command::command("python3", &["tools/golden/public_templates.py"]))
 }

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod model;
+mod others;
 mod small;
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ledger::Origin;
@@ -57,23 +57,28 @@ const CONTROL: [&str; 40] = [
     "<seed:eos>",
 ];
 
+/// Templates that take contents to pieces, so that a typed control token is refused; it must never become one.
+const REARRANGES: [&str; 7] = [
+    "public/Bielik-11B-v3.0-Instruct",
+    "public/LFM2.5-8B-A1B",
+    "public/Reka-Edge",
+    "public/StepFun3.5-Flash",
+    "public/llama-cpp-deepseek-r1",
+    "public/llama-cpp-rwkv-world",
+    "public/openbmb-MiniCPM5-1B",
+];
+
 fn templates() -> Vec<(String, ChatTemplate, Arc<Tokenizer>)> {
     let tokenizer = small::tokenizer(small::byte_level(
         &CONTROL,
         &["<tool_call>", "</tool_call>", "<think>", "</think>"],
     ));
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/templates");
-    let files = |name: &str| fs::read_dir(folder.join(name)).unwrap().map(|entry| entry.unwrap().path());
-    let paths: Vec<PathBuf> = files("model").collect();
-    assert!(paths.len() >= 3, "{} templates", paths.len());
-    let compile = |path: PathBuf| {
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+    let compile = |others::Template { name, source }| {
         let special = ["bos_token", "eos_token"].map(|key| (key.to_owned(), "</s>".to_owned())).to_vec();
-        let source = fs::read_to_string(path).unwrap();
         let template = ChatTemplate::with_special_tokens(&source, tokenizer.clone(), special).unwrap();
         (name, template, tokenizer.clone())
     };
-    paths.into_iter().map(compile).collect()
+    others::templates().into_iter().map(compile).collect()
 }
 
 /// A conversation in which `text` stands wherever a request has free text.
@@ -115,7 +120,7 @@ fn prompt(template: &ChatTemplate, tokenizer: &Tokenizer, conversation: &Convers
 
 /// The control tokens of a prompt must be the same, whatever was typed.
 fn check(typed: &str) {
-    let mut compared = 0;
+    let (mut compared, mut wrong) = (0, Vec::new());
     for (name, template, tokenizer) in templates() {
         let harmless = prompt(&template, &tokenizer, &conversation("harmless words"));
         let Some(harmless) = harmless else { continue };
@@ -123,13 +128,18 @@ fn check(typed: &str) {
         let Some(typed) = prompt(&template, &tokenizer, &conversation(typed)) else {
             // Some templates reject what they find in contents; that is theirs to do.
             let refusal = template.render(&conversation(typed)).unwrap_err();
-            assert!(refusal.message.starts_with("is rejected by"), "{name}: {refusal}");
+            let ambiguous = refusal.message.contains("cannot be told from typed text");
+            if ambiguous && !REARRANGES.contains(&name.as_str()) {
+                wrong.push(format!("{name}: {refusal}"));
+            }
+            assert!(ambiguous || refusal.message.starts_with("is rejected by"), "{name}: {refusal}");
             continue;
         };
         assert_eq!(control_tokens(&tokenizer, &typed), expected, "{name}");
         compared += 1;
     }
-    assert!(compared >= 2, "only {compared} templates took the conversation");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared >= 40, "only {compared} templates took the conversation");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a template reaches nothing outside of its variables: there is no loader, no environment, no file.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -77,6 +78,9 @@ pub(super) fn compiled(source: &str, pass: Pass) -> Result<Environment<'static>,
         },
     );
     environment.add_filter("string", move |value: &Value| python::str_of(value, pass));
+    environment.add_filter("join", move |value: &Value, between: Option<Cow<'_, str>>, kwargs: Kwargs| {
+        join(value, between.as_deref().unwrap_or(""), &kwargs, pass)
+    });
     environment.add_test("iterable", |value: &Value| {
         matches!(
             value.kind(),
@@ -185,6 +189,29 @@ fn described(error: &Error) -> String {
         (kind, Some(detail)) => format!("{kind}: {detail}{line}"),
         (kind, None) => format!("{kind}{line}"),
     }
+}
+
+/// `join(value, d="", attribute=None)`, with each item as Python's `str` has it.
+fn join(value: &Value, between: &str, kwargs: &Kwargs, pass: Pass) -> Result<String, Error> {
+    let attribute = kwargs.get::<Option<String>>("attribute")?;
+    let named = kwargs.get::<Option<String>>("d")?;
+    kwargs.assert_all_used()?;
+    let between = named.as_deref().unwrap_or(between);
+    let mut joined = String::new();
+    for (index, item) in value.try_iter()?.enumerate() {
+        if index > 0 {
+            joined.push_str(between);
+        }
+        let item = match &attribute {
+            Some(path) => path.split('.').try_fold(item, |item, name| item.get_attr(name))?,
+            None => item,
+        };
+        match item.as_str() {
+            Some(text) => joined.push_str(text),
+            None => joined.push_str(&python::str_of(&item, pass)?),
+        }
+    }
+    Ok(joined)
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers defines it.
