@@ -1,7 +1,7 @@
 //! Clients that go away: in the queue, while their prompt is computed, in the middle of an answer.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -54,7 +54,15 @@ fn newest(server: &Server, before: usize) -> Value {
 #[test]
 fn a_client_that_leaves_during_prefill_stops_the_work_and_is_accounted_for() {
     let server = Server::start(&["--max-num-batched-tokens", "96", "--max-num-seqs", "8"], &[]);
-    for stream in [false, true] {
+    let began = Instant::now();
+    assert_eq!(server.post("/v1/completions", &long_prompt()).status, 200);
+    let whole = began.elapsed();
+    // Closed, and half-closed: no client in use sends half and waits.
+    let leaves: [fn(TcpStream); 2] = [drop, |connection| {
+        connection.shutdown(Shutdown::Write).unwrap();
+        std::mem::forget(connection); // still open to read; ends with the test
+    }];
+    for (stream, leave) in [false, true].into_iter().flat_map(|stream| leaves.map(|leave| (stream, leave))) {
         let mut body = long_prompt();
         body["stream"] = json!(stream);
         let before = server.get("/v1/requests")["data"].as_array().map_or(0, Vec::len);
@@ -63,13 +71,17 @@ fn a_client_that_leaves_during_prefill_stops_the_work_and_is_accounted_for() {
             .write_all(request(&server.address, "POST", "/v1/completions", Some(&body)).as_bytes())
             .unwrap();
         wait_until(&server, "running", |state| state["running"] == 1);
-        drop(connection);
+        leave(connection);
+        let left = Instant::now();
         wait_until(&server, "idle", idle);
+        let went_on = left.elapsed();
         let account = newest(&server, before);
         assert_sums(&account);
         assert_eq!(account["outcome"], "cancelled_by_client", "{account}");
         assert_eq!(account["completion_tokens"], 0);
         assert!(charged(&account, "prefill") > 0, "{account}");
+        // The prompt has more than sixty chunks; one may be under way, and the test's own look takes a moment.
+        assert!(went_on < whole / 8, "the work went on for {went_on:?}; the whole prompt takes {whole:?}");
     }
 }
 

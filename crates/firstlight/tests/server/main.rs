@@ -3,7 +3,9 @@
 mod support;
 
 mod answers;
+mod bounds;
 #[cfg(feature = "delay")]
 mod delays;
 mod departures;
+mod neighbours;
 mod shutdown;

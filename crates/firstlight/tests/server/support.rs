@@ -77,6 +77,14 @@ impl Server {
         }
     }
 
+    /// The most memory the process has held, in KiB.
+    pub fn memory_peak_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
+        let status = status.expect("the system tells of its processes");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line of the peak");
+        line.trim().trim_end_matches(" kB").parse().expect("a number of KiB")
+    }
+
     /// Sends the process a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
         let status =
