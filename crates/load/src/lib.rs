@@ -1,0 +1,15 @@
+//! The load tool: it sends a schedule of calls to any OpenAI-compatible server, stamps what comes back, and says what the
+//! server's users would have felt, which service-level objective breaks first, and in which stage.
+//!
+//! The way of a number: [`schedule`] (what is to be sent, and when) → client → [`sample`] (the boundaries of one call) →
+//! [`results`] (a run, as its JSON file has it) → metrics, comparison, reports.
+//!
+//! **Invariant:** a metric is a difference of two named boundaries; what was not seen is absent, never guessed.
+
+pub mod schedule;
+
+pub mod adapter;
+
+pub mod sample;
+
+pub mod results;
