@@ -16,6 +16,7 @@ use crate::normalize::Normalized;
 use crate::prompt::Prompt;
 use crate::rendered::{Rendered, Span};
 use crate::special::Specials;
+use crate::unicode;
 use crate::vocabulary::{Model, TokenType, Vocabulary};
 
 /// How SentencePiece writes a space.
@@ -58,6 +59,7 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Prepares `vocabulary`.
     pub fn new(vocabulary: Arc<Vocabulary>) -> Self {
+        unicode::prepare();
         let specials = Specials::new(&vocabulary);
         let joined_before_space = joined_before_space(&vocabulary);
         Tokenizer { vocabulary, specials, joined_before_space }

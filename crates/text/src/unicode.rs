@@ -63,6 +63,11 @@ struct Table {
 
 static TABLE: LazyLock<Table> = LazyLock::new(table);
 
+/// Makes the tables, which takes milliseconds, so that no request waits for them.
+pub(crate) fn prepare() {
+    LazyLock::force(&TABLE);
+}
+
 fn table() -> Table {
     let mut flat = vec![0u8; 0x11_0000];
     for (class, pattern) in Class::PATTERNS {
