@@ -64,7 +64,7 @@ fn a_seeded_answer_is_the_same_twenty_times_beside_up_to_31_others_and_after_a_r
                 let others: Vec<_> = (0..neighbours)
                     .map(|index| {
                         let body = json!({
-                            "prompt": "one two three ".repeat(1 + (index * 7 + repeat) % 23), "max_tokens": 6,
+                            "prompt": "one two three ".repeat(1 + (index * 7 + repeat) % 6), "max_tokens": 6,
                             "temperature": 1.3, "top_p": 0.5 + 0.01 * index as f64, "top_k": index,
                         });
                         let server = &server;
