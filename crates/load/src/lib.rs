@@ -10,6 +10,14 @@ pub mod schedule;
 
 pub mod adapter;
 
+pub mod client;
+
+pub mod run;
+
+pub mod health;
+
+pub mod collect;
+
 pub mod sample;
 
 pub mod results;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::collect::Figures;
 use crate::sample::{Ns, Sample};
 use crate::schedule::Pacing;
 
@@ -25,6 +26,13 @@ pub struct Results {
     pub health: Health,
     /// How many calls ended how, over the whole run.
     pub outcomes: BTreeMap<String, u64>,
+    /// Calls that could not be sent when they were intended, because as many as allowed were under way. They are measured
+    /// from their intended time all the same.
+    #[serde(default)]
+    pub held: u64,
+    /// Figures over all calls, the dropped ones included, by name: `ttft`, `itl`, `e2e` (from the intended time), `lag`.
+    #[serde(default)]
+    pub histograms: BTreeMap<String, Figures>,
     /// Calls in the order of their ids: all of them, or the first `samples_max`.
     pub samples: Vec<Sample>,
     /// Calls that are in the counts and histograms but not in `samples`.

@@ -135,7 +135,7 @@ pub struct Tokens {
 pub enum CountSource {
     /// The server said of each chunk how many tokens it carries (token ids, log-probabilities, or its own account).
     Server,
-    /// Usage says how many in all; each chunk is taken for one, and the rest is spread over the chunks that are longest.
+    /// Usage says how many in all; each chunk is taken for one, and the rest is dealt to the chunks in order, evenly.
     Usage,
     /// Each chunk is taken for one token.
     #[default]

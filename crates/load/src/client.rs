@@ -1,0 +1,253 @@
+//! Sends calls and stamps what comes back. One call is one task; everything that can go wrong ends as an outcome, never
+//! as a missing sample.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::{Request, Response, header};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use crate::adapter::{Adapter, Resolved};
+use crate::sample::{Ns, Outcome, Sample, Tokens};
+use crate::schedule::Call;
+
+mod connection;
+
+mod answer;
+
+pub mod sse;
+
+pub use connection::{Address, Clock};
+
+use answer::Reading;
+use connection::Connection;
+
+/// Free connections that are kept; more are closed.
+const IDLE_MAX: usize = 4096;
+/// Connections tried for one call before it counts as failed. Only a connection is tried again, never a request that
+/// a server may have begun.
+const TRIES_MAX: u32 = 3;
+
+/// A client of one server.
+pub struct Client {
+    address: Address,
+    key: Option<String>,
+    timeout: Duration,
+    pub clock: Clock,
+    idle: Mutex<Vec<Connection>>,
+}
+
+/// A call that has ended: its sample, and its text for later turns.
+pub struct Ended {
+    pub sample: Sample,
+    pub text: String,
+}
+
+impl Client {
+    /// A client that gives up on a call after `timeout`, connecting included.
+    pub fn new(address: Address, key: Option<String>, timeout: Duration, clock: Clock) -> Self {
+        Client { address, key, timeout, clock, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// Sends `call`, wanted at `intended`, and reads the answer. When `stop` becomes true the call is left where it is.
+    pub async fn send(
+        &self,
+        call: &Call,
+        resolved: &Resolved,
+        adapter: &dyn Adapter,
+        intended: Ns,
+        mut stop: watch::Receiver<bool>,
+    ) -> Ended {
+        let written = adapter.write(resolved);
+        let mut sample = blank(call, intended);
+        sample.body = Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        sample.server.kind = adapter.kind().to_owned();
+        let mut reading = Reading::new(sample, adapter.reader());
+        let outcome = {
+            let exchange = self.exchange(&written.path, written.body.into(), &mut reading);
+            let mut exchange = pin!(exchange);
+            tokio::select! {
+                outcome = tokio::time::timeout(self.timeout, &mut exchange) => {
+                    outcome.unwrap_or(Outcome::TimedOut)
+                }
+                _ = stop.wait_for(|stop| *stop) => Outcome::InFlight,
+            }
+        };
+        reading.end(outcome)
+    }
+
+    async fn exchange(&self, path: &str, body: Bytes, reading: &mut Reading) -> Outcome {
+        let mut connection = match self.connection(reading).await {
+            Ok(connection) => connection,
+            Err(error) => return Outcome::ConnectionFailed { detail: format!("{error:#}") },
+        };
+        let request = match self.request(path, body) {
+            Ok(request) => request,
+            Err(error) => return Outcome::Malformed { detail: format!("the request cannot be made: {error}") },
+        };
+        connection.stamps.restart();
+        let response = self.response(&mut connection, request).await;
+        reading.sample.sent_ns = connection.stamps.wrote();
+        let response = match response {
+            Ok(response) => response,
+            Err(detail) => return Outcome::ConnectionFailed { detail },
+        };
+        let moment = |connection: &Connection| connection.stamps.read().unwrap_or_else(|| self.clock.now());
+        reading.head(&response, moment(&connection));
+        let mut body = pin!(response.into_body());
+        loop {
+            match next(&mut connection, body.as_mut()).await {
+                Some(Ok(bytes)) => {
+                    let at = moment(&connection);
+                    if let Some(outcome) = reading.bytes(&bytes, at) {
+                        return outcome;
+                    }
+                }
+                Some(Err(error)) => {
+                    return Outcome::CutShort { detail: format!("the connection broke: {error}") };
+                }
+                None => {
+                    let outcome = reading.body_ended(moment(&connection));
+                    self.keep(connection);
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// A free connection, or a new one.
+    async fn connection(&self, reading: &mut Reading) -> anyhow::Result<Connection> {
+        while let Some(mut connection) = self.take() {
+            // Polls it once: a server that has closed it says so now.
+            let open = poll_fn(|context| {
+                let ended = connection.driver.as_mut().poll(context).is_ready();
+                Poll::Ready(!ended && connection.sender.is_ready())
+            });
+            if open.await {
+                return Ok(connection);
+            }
+        }
+        loop {
+            match self.address.connect(self.clock).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if reading.sample.retries + 1 >= TRIES_MAX => return Err(error),
+                Err(_) => {
+                    reading.sample.retries += 1;
+                    tokio::time::sleep(Duration::from_millis(20 << reading.sample.retries)).await;
+                }
+            }
+        }
+    }
+
+    fn request(&self, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+        let mut request = Request::post(self.address.path(path))
+            .header(header::HOST, self.address.authority())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "text/event-stream, application/json");
+        if let Some(key) = &self.key {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
+        }
+        request.body(Full::new(body))
+    }
+
+    async fn response(
+        &self,
+        connection: &mut Connection,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, String> {
+        let Connection { sender, driver, .. } = connection;
+        let mut waiting = pin!(sender.send_request(request));
+        let mut ended = false;
+        poll_fn(|context| {
+            if !ended && let Poll::Ready(result) = driver.as_mut().poll(context) {
+                ended = true;
+                if let Err(error) = result {
+                    return Poll::Ready(Err(format!("the connection broke before the answer: {error}")));
+                }
+            }
+            waiting.as_mut().poll(context).map_err(|error| format!("no answer: {error}"))
+        })
+        .await
+    }
+
+    fn take(&self) -> Option<Connection> {
+        self.idle.lock().expect("no holder panics").pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock().expect("no holder panics");
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+    }
+}
+
+/// The next bytes of a body, moving its connection meanwhile.
+async fn next(
+    connection: &mut Connection,
+    mut body: std::pin::Pin<&mut Incoming>,
+) -> Option<Result<Bytes, hyper::Error>> {
+    let mut ended = false;
+    poll_fn(|context| {
+        loop {
+            // The body first: what is left of the latest read is handed out before the next read moves its stamp.
+            match body.as_mut().poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
+                    Err(_trailers) => continue,
+                },
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending if ended => return Poll::Pending,
+                Poll::Pending => {}
+            }
+            match connection.driver.as_mut().poll(context) {
+                Poll::Ready(_) => ended = true,
+                Poll::Pending => {
+                    // What it read may have made the body ready; its own wake-up covers the rest.
+                    return match body.as_mut().poll_frame(context) {
+                        Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
+                            Poll::Ready(frame.into_data().ok().map(Ok))
+                        }
+                        Poll::Ready(Some(Ok(_))) => continue,
+                        Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
+                        Poll::Ready(None) => Poll::Ready(None),
+                        Poll::Pending => Poll::Pending,
+                    };
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// A sample of which nothing has happened yet.
+pub(crate) fn blank(call: &Call, intended: Ns) -> Sample {
+    Sample {
+        call: call.id,
+        session: call.session,
+        body: String::new(),
+        outcome: Outcome::InFlight,
+        intended_ns: intended,
+        sent_ns: None,
+        headers_ns: None,
+        first_byte_ns: None,
+        chunks: Vec::new(),
+        last_byte_ns: None,
+        tokens: Tokens::default(),
+        server: crate::sample::ServerAccount::default(),
+        status: None,
+        finish_reason: None,
+        retries: 0,
+    }
+}
+
+/// A client that many tasks share.
+pub type Shared = Arc<Client>;

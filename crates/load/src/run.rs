@@ -1,0 +1,379 @@
+//! A run: sends a schedule, follows every call to its end, and says what became of them.
+//!
+//! **Invariant:** every call that the schedule wanted sent within the run is in the outcomes once, whatever happens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rand::rngs::ChaCha12Rng;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Exp};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::adapter::Adapter;
+use crate::client::{self, Ended, Shared};
+use crate::collect::{Collector, Figures};
+use crate::health::Watch;
+use crate::results::{Results, Target, Window};
+use crate::sample::{Ns, Outcome};
+use crate::schedule::{Arrivals, Call, CallId, Pacing, Workload};
+
+mod conversation;
+
+mod ticking;
+
+use conversation::Conversations;
+
+/// How often the live view is told.
+const TELL: Duration = Duration::from_millis(250);
+
+/// What is to be run.
+pub struct Plan {
+    pub target: Target,
+    pub adapter: Arc<dyn Adapter>,
+    pub workload: Arc<dyn Workload>,
+    pub load: Load,
+    pub seed: u64,
+    /// No more calls than this, and none intended later than this. One of the two, or a workload that ends, bounds the run.
+    pub requests: Option<u64>,
+    pub duration: Option<Duration>,
+    /// Calls intended so soon after the start, or so shortly before the last, are sent but do not count.
+    pub warm_up: Duration,
+    pub cool_down: Duration,
+    /// Calls under way at once. In an open loop what comes on top waits, and is still measured from its intended time.
+    pub in_flight_max: usize,
+    /// How long calls may take to end after the last one was sent; then they are left in flight.
+    pub drain: Duration,
+    pub samples_max: usize,
+}
+
+/// What decides when calls are sent.
+pub enum Load {
+    Open { arrivals: Arrivals, description: String, mean_per_s: Option<f64> },
+    Closed { users: usize, think: Think },
+}
+
+/// What a user of a closed loop does between an answer and the next call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Think {
+    Constant(Duration),
+    /// Of this mean.
+    Exponential(Duration),
+}
+
+impl Think {
+    fn mean(self) -> Duration {
+        match self {
+            Think::Constant(time) | Think::Exponential(time) => time,
+        }
+    }
+
+    fn draw(self, random: &mut impl Rng) -> Duration {
+        match self {
+            Think::Constant(time) => time,
+            Think::Exponential(mean) if mean.is_zero() => mean,
+            Think::Exponential(mean) => {
+                let distribution = Exp::new(1.0 / mean.as_secs_f64()).expect("a mean above zero");
+                Duration::from_secs_f64(distribution.sample(random))
+            }
+        }
+    }
+}
+
+/// A run, as it stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    pub elapsed: Duration,
+    /// Calls that the run will send; None where time decides.
+    pub planned: Option<u64>,
+    pub duration: Option<Duration>,
+    pub sent: u64,
+    pub done: u64,
+    pub failed: u64,
+    /// Calls that waited for [`Plan::in_flight_max`].
+    pub held: u64,
+    pub output_tokens: u64,
+    pub ttft: Figures,
+    pub itl: Figures,
+    pub lag_p99_ns: u64,
+    pub last_error: Option<String>,
+}
+
+/// What the tasks of a run share.
+struct Run {
+    client: Shared,
+    adapter: Arc<dyn Adapter>,
+    conversations: Conversations,
+    collector: std::sync::Mutex<Collector>,
+    sent: AtomicU64,
+    held: AtomicU64,
+    /// Intended time of the latest call.
+    latest: AtomicU64,
+    stop: watch::Receiver<bool>,
+}
+
+/// Sends the plan's calls through `client` and waits for them. Tells `progress` how far it is; when `cancel` becomes true,
+/// sends no more and ends as if the time were over.
+///
+/// # Errors
+/// A plan that nothing bounds, or a window with nothing in it.
+pub async fn run(
+    plan: Plan,
+    client: Shared,
+    progress: watch::Sender<Progress>,
+    mut cancel: watch::Receiver<bool>,
+) -> anyhow::Result<Results> {
+    let planned = [plan.requests, plan.workload.len()].into_iter().flatten().min();
+    anyhow::ensure!(
+        planned.is_some() || plan.duration.is_some(),
+        "nothing ends this run; give it --requests or --duration"
+    );
+    let began_unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let (leave, stop) = watch::channel(false);
+    let run = Arc::new(Run {
+        client,
+        adapter: Arc::clone(&plan.adapter),
+        conversations: Conversations::default(),
+        collector: std::sync::Mutex::new(Collector::new(plan.samples_max)),
+        sent: AtomicU64::new(0),
+        held: AtomicU64::new(0),
+        latest: AtomicU64::new(0),
+        stop,
+    });
+    let health = Watch::start();
+    let limits = Limits { planned: planned.unwrap_or(u64::MAX), until: plan.duration };
+    let teller = tokio::spawn(tell(Arc::clone(&run), progress, planned, plan.duration));
+    let (pacing, mut calls) = match plan.load {
+        Load::Open { arrivals, description, mean_per_s } => {
+            let calls = open(&run, &plan.workload, arrivals, limits, plan.in_flight_max, &mut cancel).await;
+            (Pacing::Open { description, mean_per_s }, calls)
+        }
+        Load::Closed { users, think } => {
+            let calls = closed(&run, &plan.workload, users, think, plan.seed, limits, &mut cancel).await;
+            let think_ms = think.mean().as_secs_f64() * 1e3;
+            (Pacing::Closed { users, think_ms }, calls)
+        }
+    };
+    let sending_ended = run.client.clock.now();
+    finish(&mut calls, plan.drain, &mut cancel, &leave).await;
+    let run_ns = run.client.clock.now();
+    teller.abort();
+    drop(calls);
+    let collector = std::mem::replace(&mut *run.collector.lock().expect("no holder panics"), Collector::new(0));
+    let health = health.end(&collector);
+    let window = window(&plan.duration, sending_ended, run.latest.load(Ordering::Relaxed), plan.warm_up, plan.cool_down);
+    let window = Window { run_ns, ..window? };
+    let outcomes = collector.outcomes.clone();
+    let histograms = collector.histograms();
+    let (samples, samples_dropped) = collector.into_samples();
+    Ok(Results {
+        schema: Results::SCHEMA,
+        tool: format!("firstlight {}", env!("CARGO_PKG_VERSION")),
+        began_unix_s,
+        target: plan.target,
+        workload: plan.workload.describe(),
+        seed: plan.seed,
+        pacing,
+        window,
+        health,
+        outcomes,
+        held: run.held.load(Ordering::Relaxed),
+        histograms,
+        samples,
+        samples_dropped,
+    })
+}
+
+/// The calls that count: intended after the warm-up and before the cool-down. A run of a set duration ends there; any
+/// other behind its last call.
+fn window(
+    duration: &Option<Duration>,
+    sending_ended: Ns,
+    latest: Ns,
+    warm_up: Duration,
+    cool_down: Duration,
+) -> anyhow::Result<Window> {
+    let ns = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let end = duration.as_ref().map_or(latest + 1, |duration| ns(duration).min(sending_ended.max(latest + 1)));
+    let window = Window { from_ns: ns(&warm_up), to_ns: end.saturating_sub(ns(&cool_down)), run_ns: 0 };
+    anyhow::ensure!(
+        window.from_ns < window.to_ns,
+        "a warm-up of {warm_up:?} and a cool-down of {cool_down:?} leave nothing of a run of {:.1} s; make it longer",
+        end as f64 / 1e9
+    );
+    Ok(window)
+}
+
+/// When no more is sent.
+#[derive(Clone, Copy)]
+struct Limits {
+    planned: u64,
+    until: Option<Duration>,
+}
+
+impl Limits {
+    fn reached(&self, id: u64, intended: Ns) -> bool {
+        id >= self.planned || self.until.is_some_and(|until| u128::from(intended) >= until.as_nanos())
+    }
+}
+
+async fn open(
+    run: &Arc<Run>,
+    workload: &Arc<dyn Workload>,
+    arrivals: Arrivals,
+    limits: Limits,
+    in_flight_max: usize,
+    cancel: &mut watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let mut calls = JoinSet::new();
+    let places = Arc::new(Semaphore::new(in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
+    let mut ticks = ticking::ticks(run.client.clock, arrivals);
+    for id in 0.. {
+        let intended = tokio::select! {
+            intended = ticks.recv() => intended,
+            _ = cancel.wait_for(|cancel| *cancel) => None,
+        };
+        let Some(intended) = intended.filter(|intended| !limits.reached(id, *intended)) else { break };
+        let Some(call) = workload.call(CallId(id)) else { break };
+        let (place, held) = match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => (place, false),
+            Err(_) => {
+                run.held.fetch_add(1, Ordering::Relaxed);
+                (Arc::clone(&places).acquire_owned().await.expect("it is never closed"), true)
+            }
+        };
+        let run = Arc::clone(run);
+        calls.spawn(async move {
+            run.follow(call, intended, held).await;
+            drop(place);
+        });
+        while calls.try_join_next().is_some() {}
+    }
+    calls
+}
+
+async fn closed(
+    run: &Arc<Run>,
+    workload: &Arc<dyn Workload>,
+    users: usize,
+    think: Think,
+    seed: u64,
+    limits: Limits,
+    cancel: &mut watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut calls = JoinSet::new();
+    for user in 0..users {
+        let (run, workload, next) = (Arc::clone(run), Arc::clone(workload), Arc::clone(&next));
+        let cancel = cancel.clone();
+        let mut random = ChaCha12Rng::seed_from_u64(seed ^ (user as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        calls.spawn(async move {
+            loop {
+                let ready = run.client.clock.now();
+                if *cancel.borrow() || limits.reached(next.load(Ordering::Relaxed), ready) {
+                    return;
+                }
+                let id = next.fetch_add(1, Ordering::Relaxed);
+                let call = workload.call(CallId(id)).filter(|_| !limits.reached(id, ready));
+                let Some(call) = call else { return };
+                run.follow(call, ready, false).await;
+                tokio::time::sleep(think.draw(&mut random)).await;
+            }
+        });
+    }
+    // Users stop by themselves; the time until then is the run's, not its drain.
+    let over = async {
+        match limits.until {
+            Some(until) => tokio::time::sleep_until(run.client.clock.instant(until.as_nanos() as u64).into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = over => {}
+        _ = cancel.wait_for(|cancel| *cancel) => {}
+        () = async { while calls.join_next().await.is_some() {} } => {}
+    }
+    calls
+}
+
+/// Waits for calls under way, `drain` at most; a second wish to stop ends that as well.
+async fn finish(
+    calls: &mut JoinSet<()>,
+    drain: Duration,
+    cancel: &mut watch::Receiver<bool>,
+    leave: &watch::Sender<bool>,
+) {
+    cancel.mark_unchanged();
+    tokio::select! {
+        () = async { while calls.join_next().await.is_some() {} } => return,
+        () = tokio::time::sleep(drain) => {}
+        _ = async { if cancel.changed().await.is_err() { std::future::pending::<()>().await } } => {}
+    }
+    let _ = leave.send(true);
+    while calls.join_next().await.is_some() {}
+}
+
+impl Run {
+    /// Sends one call and takes its sample. `held` calls could not be sent when they were wanted, by the run's own limit.
+    async fn follow(&self, call: Call, wanted: Ns, held: bool) {
+        let mut stop = self.stop.clone();
+        let answered = tokio::select! {
+            answered = self.conversations.answered(&call) => answered,
+            _ = stop.wait_for(|stop| *stop) => Err("the run ended first".to_owned()),
+        };
+        // A turn cannot be wanted before the one before it was answered.
+        let waited = !call.after.is_empty();
+        let intended = if waited { wanted.max(self.client.clock.now()) } else { wanted };
+        self.latest.fetch_max(intended, Ordering::Relaxed);
+        let ended = match answered {
+            Ok(resolved) => {
+                self.sent.fetch_add(1, Ordering::Relaxed);
+                let stop = self.stop.clone();
+                self.client.send(&call, &resolved, &*self.adapter, intended, stop).await
+            }
+            Err(reason) => {
+                let mut sample = client::blank(&call, intended);
+                if !*self.stop.borrow() {
+                    let detail = format!("an earlier call of its session is missing: {reason}");
+                    sample.outcome = Outcome::ConnectionFailed { detail };
+                }
+                Ended { sample, text: String::new() }
+            }
+        };
+        let answered = !ended.sample.outcome.is_failure() && ended.sample.outcome != Outcome::InFlight;
+        self.conversations.ended(&call, answered.then_some(ended.text));
+        self.collector.lock().expect("no holder panics").add(ended.sample, held);
+    }
+}
+
+async fn tell(
+    run: Arc<Run>,
+    progress: watch::Sender<Progress>,
+    planned: Option<u64>,
+    duration: Option<Duration>,
+) {
+    loop {
+        tokio::time::sleep(TELL).await;
+        let snapshot = {
+            let collector = run.collector.lock().expect("no holder panics");
+            Progress {
+                elapsed: Duration::from_nanos(run.client.clock.now()),
+                planned,
+                duration,
+                sent: run.sent.load(Ordering::Relaxed),
+                done: collector.done(),
+                failed: collector.failed(),
+                held: run.held.load(Ordering::Relaxed),
+                output_tokens: collector.output_tokens,
+                ttft: collector.ttft.figures(),
+                itl: collector.itl.figures(),
+                lag_p99_ns: collector.lag.figures().p99_ns,
+                last_error: collector.last_error.clone(),
+            }
+        };
+        // Nobody has to look.
+        let _ = progress.send(snapshot);
+    }
+}
