@@ -9,6 +9,7 @@ mod ci;
 mod clients;
 mod command;
 mod golden;
+mod peers;
 mod python;
 mod summary;
 
@@ -23,6 +24,7 @@ usage: cargo xtask TASK
   demo [MODEL]         fetch a model, build, serve it, send a chat, show where its time went; the server stays up
   ci [--with-1.5b]     everything that must pass: format, lints, tests on the small models (and the 1.5B), clients, tidy
   golden [ARGS...]     make the committed goldens again, with the reference implementations
+  peers [ARGS...]      build llama.cpp once, and measure both engines side by side (`peers --help`)
   tidy                 the house rules: who may depend on whom, where unsafe may stand, what the documents promise";
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["ci"] => ci::run(false),
         ["ci", "--with-1.5b"] => ci::run(true),
         ["golden", rest @ ..] => golden::run(rest),
+        ["peers", rest @ ..] => peers::run(rest),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("{USAGE}");

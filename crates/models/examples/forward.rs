@@ -1,6 +1,6 @@
 //! Measures a model file: load, prefill and decode, with the time of each part.
 //!
-//! `cargo run --release -p models --example forward -- MODEL.gguf [--exact] [--threads N] [--prefill N] [--decode N] [--depth N] [--batch N]`
+//! `cargo run --release -p models --example forward -- MODEL.gguf [--exact] [--threads N] [--prefill N] [--decode N] [--depth N] [--batch N] [--shared]`
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ struct Arguments {
     depth: usize,
     /// Sequences that decode together.
     batch: usize,
+    /// The positions before are the same blocks for all sequences, computed once.
+    shared: bool,
 }
 
 impl Arguments {
@@ -35,6 +37,7 @@ impl Arguments {
             decode: 64,
             depth: 0,
             batch: 1,
+            shared: false,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
@@ -49,6 +52,7 @@ impl Arguments {
                 "--decode" => found.decode = number()?,
                 "--depth" => found.depth = number()?,
                 "--batch" => found.batch = number()?.max(1),
+                "--shared" => found.shared = true,
                 flag if flag.starts_with('-') => return Err(format!("unknown flag {flag}")),
                 path => found.path = path.into(),
             }
@@ -71,9 +75,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         arguments.threads
     );
     let per_sequence = (arguments.depth + arguments.prefill + arguments.decode).div_ceil(BLOCK_TOKENS);
+    // Whole blocks only: the one in which a prefix ends is every sequence's own.
+    let shared = if arguments.shared { arguments.depth / BLOCK_TOKENS } else { 0 };
     let mut bench = Bench {
         kv: KvCache::new(model.config(), KvDtype::F16, BLOCK_TOKENS, per_sequence * arguments.batch),
         per_sequence,
+        shared,
         model: &mut model,
     };
     bench.prefill(&arguments);
@@ -85,11 +92,14 @@ struct Bench<'a> {
     model: &'a mut Model,
     kv: KvCache,
     per_sequence: usize,
+    /// The first blocks of every sequence that are the first sequence's.
+    shared: usize,
 }
 
 impl Bench<'_> {
     fn blocks(&self, sequence: usize) -> Vec<u32> {
-        (0..self.per_sequence).map(|block| (sequence * self.per_sequence + block) as u32).collect()
+        let owner = |block: usize| if block < self.shared { 0 } else { sequence };
+        (0..self.per_sequence).map(|block| (owner(block) * self.per_sequence + block) as u32).collect()
     }
 
     /// Any tokens do; these spread over the vocabulary.
@@ -101,7 +111,8 @@ impl Bench<'_> {
     fn prefill(&mut self, arguments: &Arguments) {
         for sequence in 0..arguments.batch {
             let blocks = self.blocks(sequence);
-            for start in (0..arguments.depth).step_by(512) {
+            let computed = if sequence > 0 { self.shared * BLOCK_TOKENS } else { 0 };
+            for start in (computed..arguments.depth).step_by(512) {
                 let chunk = self.tokens(512.min(arguments.depth - start), start + sequence);
                 let mut batch = Batch::default();
                 batch.push(&chunk, start, &blocks, false);

@@ -1,6 +1,29 @@
 //! What differs between kinds of servers: how a call is written, and what an answer tells besides its text.
+//!
+//! [`detect`] finds out which kind a URL is, [`of_kind`] gives the adapter for it. All kinds speak OpenAI's format
+//! ([`openai`]); the others add what their server tells of itself. What a server tells only in sum, over all requests, is
+//! in [`totals`].
+//!
+//! **Invariant:** a stage that a server does not show is missing from its account, never guessed.
+
+pub mod detect;
+
+pub mod openai;
+
+pub mod firstlight;
+pub mod llama_server;
+pub mod sglang;
+pub mod vllm;
+
+pub mod totals;
+
+mod answer;
+mod number;
 
 use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use sha2::{Digest, Sha256};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +54,63 @@ pub enum ResolvedPrompt {
     Tokens(Arc<[u32]>),
     Chat(Vec<(Arc<str>, Arc<str>)>), // role, content
 }
+
+impl Resolved {
+    /// SHA-256 of what the call says and how long its answer may be, the first 8 bytes in hex. The same on every kind of
+    /// server, while the bodies differ by the model's name and by how a kind is asked for its account.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        // Lengths stand before what they measure, so that no two calls are written alike.
+        let mut part = |kind: u8, bytes: &[u8]| {
+            hash.update([kind]);
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        match &self.prompt {
+            ResolvedPrompt::Text(text) => part(0, text.as_bytes()),
+            ResolvedPrompt::Tokens(ids) => {
+                part(1, &ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>());
+            }
+            ResolvedPrompt::Chat(messages) => {
+                for (role, content) in messages {
+                    part(2, role.as_bytes());
+                    part(3, content.as_bytes());
+                }
+            }
+        }
+        part(4, &self.max_tokens.to_le_bytes());
+        part(5, &[u8::from(self.ignore_eos)]);
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What all requests of a run have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Form {
+    pub model: String,
+    pub endpoint: Endpoint,
+    pub stream: bool,
+    /// Top-level keys of the body that the user wants; they win over ours, and null takes a key out.
+    pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The adapter of a kind; `auto` is not one: see [`detect`].
+///
+/// # Errors
+/// The kind is none of [`KINDS`].
+pub fn of_kind(kind: &str, form: Form) -> Result<Arc<dyn Adapter>> {
+    Ok(match kind {
+        "firstlight" => Arc::new(firstlight::Firstlight::new(form)),
+        "llama.cpp" => Arc::new(llama_server::LlamaServer::new(form)),
+        "vllm" => Arc::new(vllm::Vllm::new(form)),
+        "sglang" => Arc::new(sglang::Sglang::new(form)),
+        "opaque" => Arc::new(openai::OpenAi::new(form)),
+        _ => bail!("no kind of server is called {kind:?}; there are {}", KINDS.join(", ")),
+    })
+}
+
+/// All kinds of servers.
+pub const KINDS: [&str; 5] = ["firstlight", "llama.cpp", "vllm", "sglang", "opaque"];
 
 /// A request to be written to the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,4 +170,6 @@ pub struct Read {
     pub server: ServerAccount,
     /// The server's id of the request.
     pub request_id: Option<String>,
+    /// Tokens of each frame that was [`Frame::Tokens`], in order, where the server says so only at the end.
+    pub frame_tokens: Option<Vec<u32>>,
 }
