@@ -67,7 +67,8 @@ impl Client {
     ) -> Ended {
         let written = adapter.write(resolved);
         let mut sample = blank(call, intended);
-        sample.body = Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        sample.body =
+            Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         sample.server.kind = adapter.kind().to_owned();
         let mut reading = Reading::new(sample, adapter.reader());
         let outcome = {
@@ -90,7 +91,9 @@ impl Client {
         };
         let request = match self.request(path, body) {
             Ok(request) => request,
-            Err(error) => return Outcome::Malformed { detail: format!("the request cannot be made: {error}") },
+            Err(error) => {
+                return Outcome::Malformed { detail: format!("the request cannot be made: {error}") };
+            }
         };
         connection.stamps.restart();
         let response = self.response(&mut connection, request).await;
@@ -164,15 +167,22 @@ impl Client {
     ) -> Result<Response<Incoming>, String> {
         let Connection { sender, driver, .. } = connection;
         let mut waiting = pin!(sender.send_request(request));
-        let mut ended = false;
+        let mut broken = None;
         poll_fn(|context| {
-            if !ended && let Poll::Ready(result) = driver.as_mut().poll(context) {
-                ended = true;
-                if let Err(error) = result {
-                    return Poll::Ready(Err(format!("the connection broke before the answer: {error}")));
-                }
+            if broken.is_none()
+                && let Poll::Ready(result) = driver.as_mut().poll(context)
+            {
+                broken = Some(result.err());
             }
-            waiting.as_mut().poll(context).map_err(|error| format!("no answer: {error}"))
+            // The answer first: a connection that broke behind it has done its work.
+            match (waiting.as_mut().poll(context), &broken) {
+                (Poll::Ready(Ok(response)), _) => Poll::Ready(Ok(response)),
+                (_, Some(Some(error))) => {
+                    Poll::Ready(Err(format!("the connection broke before the answer: {error}")))
+                }
+                (Poll::Ready(Err(error)), _) => Poll::Ready(Err(format!("no answer: {error}"))),
+                (Poll::Pending, _) => Poll::Pending,
+            }
         })
         .await
     }
