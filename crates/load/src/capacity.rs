@@ -25,9 +25,12 @@ impl FromStr for Price {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| format!("--price {text:?}: {what}; write an amount and a time, such as 1.20/h");
+        let wrong =
+            |what: &str| format!("--price {text:?}: {what}; write an amount and a time, such as 1.20/h");
         let (amount, period) = text.split_once('/').ok_or_else(|| wrong("there is no / in it"))?;
-        let digits = amount.find(|c: char| c.is_ascii_digit() || c == '.').ok_or_else(|| wrong("there is no amount"))?;
+        let digits = amount
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .ok_or_else(|| wrong("there is no amount"))?;
         let (currency, number) = amount.split_at(digits);
         let number: f64 = number.trim().parse().map_err(|_| wrong("the amount is no number"))?;
         if number <= 0.0 {
@@ -69,7 +72,11 @@ impl Machines {
     /// Both are given, or a count of zero.
     pub fn of(gpus: Option<u32>, machines: Option<u32>) -> Result<Self, String> {
         let (count, kind) = match (gpus, machines) {
-            (Some(_), Some(_)) => return Err("--gpus and --machines are both given; one of them is the unit of price".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err(
+                    "--gpus and --machines are both given; one of them is the unit of price".to_owned()
+                );
+            }
             (Some(count), None) => (count, Kind::Gpu),
             (None, count) => (count.unwrap_or(1), Kind::Machine),
         };
@@ -139,7 +146,12 @@ pub fn capacity(answer: &Answer, machines: Machines, price: Option<&Price>) -> C
     };
     let output = tokens(answer.output_tokens_per_s, answer.output_tokens_interval);
     let turned_output = [output[0], output[2], output[1]];
-    add(format!("output tokens per {currency} @ SLO"), format!("tokens/{currency}"), &|rate| rate / per_s, output);
+    add(
+        format!("output tokens per {currency} @ SLO"),
+        format!("tokens/{currency}"),
+        &|rate| rate / per_s,
+        output,
+    );
     add(
         format!("{currency} per million output tokens @ SLO"),
         format!("{currency}/1M tokens"),
@@ -152,7 +164,12 @@ pub fn capacity(answer: &Answer, machines: Machines, price: Option<&Price>) -> C
         &|rate| rate / per_s,
         tokens(answer.total_tokens_per_s, None),
     );
-    add(format!("{currency} per {one} and hour @ SLO"), format!("{currency}/({one} h)"), &|load| per_hour / load, turned);
+    add(
+        format!("{currency} per {one} and hour @ SLO"),
+        format!("{currency}/({one} h)"),
+        &|load| per_hour / load,
+        turned,
+    );
     if answer.output_tokens_per_s.is_none() {
         capacity.missing.push("the trials at the answer have too few calls for a throughput".to_owned());
     }
@@ -197,9 +214,12 @@ mod tests {
 
     #[test]
     fn prices_are_read_and_refused_with_a_reason() {
-        for (text, per_hour, currency) in
-            [("1.20/h", 1.2, "$"), ("$28.8/day", 1.2, "$"), ("€ 730/month", 1.0, "€"), ("EUR2/hour", 2.0, "EUR")]
-        {
+        for (text, per_hour, currency) in [
+            ("1.20/h", 1.2, "$"),
+            ("$28.8/day", 1.2, "$"),
+            ("€ 730/month", 1.0, "€"),
+            ("EUR2/hour", 2.0, "EUR"),
+        ] {
             let price: Price = text.parse().unwrap();
             assert!((price.per_hour - per_hour).abs() < 1e-9, "{text}");
             assert_eq!(price.currency, currency);

@@ -195,11 +195,14 @@ fn notes(results: &Results) -> Vec<String> {
         ));
     }
     if counts.sources.contains_key("chunks") {
-        notes.push("some calls have no token counts from the server: each chunk stands for one token".to_owned());
+        notes.push(
+            "some calls have no token counts from the server: each chunk stands for one token".to_owned(),
+        );
     }
     let in_flight = run::in_window(results).filter(|s| s.outcome == Outcome::InFlight).count();
     if in_flight > 0 {
-        notes.push(format!("{in_flight} calls of the window were under way at the end and are in no latency"));
+        notes
+            .push(format!("{in_flight} calls of the window were under way at the end and are in no latency"));
     }
     notes
 }

@@ -191,7 +191,8 @@ pub fn next(plan: &Plan, tried: &BTreeMap<Level, Tally>, seconds: f64) -> Next {
     }
     let (min, max) = plan.bounds();
     // A level that was begun is decided before another is chosen.
-    if let Some((level, _)) = tried.iter().find(|(_, tally)| !tally.is_decided(plan) && !tally.is_void(plan)) {
+    if let Some((level, _)) = tried.iter().find(|(_, tally)| !tally.is_decided(plan) && !tally.is_void(plan))
+    {
         return Next::Trial(*level);
     }
     if tried.is_empty() {
@@ -205,7 +206,8 @@ pub fn next(plan: &Plan, tried: &BTreeMap<Level, Tally>, seconds: f64) -> Next {
         (Some(low), None) if low >= max => confirm_or(confirmed(&low), low, Stopped::AtMax),
         (Some(low), None) => Next::Trial((low * 2).min(max)),
         (None, Some(high)) if high <= min => {
-            let stopped = if is_client_limit(plan, tried, high) { Stopped::ClientLimit } else { Stopped::BelowMin };
+            let stopped =
+                if is_client_limit(plan, tried, high) { Stopped::ClientLimit } else { Stopped::BelowMin };
             confirm_or(confirmed(&high), high, stopped)
         }
         (None, Some(high)) => Next::Trial((high / 2).max(min)),
@@ -315,7 +317,10 @@ pub fn verdict(results: &Results, slo: &Slo) -> (Verdict, crate::slo::Judgement)
             Met::No => Verdict::Fail,
             Met::Unknown => {
                 let unjudged = judgement.objectives.iter().find(|one| one.met == Met::Unknown);
-                Verdict::TooFew(unjudged.map_or_else(String::new, |one| format!("{}: {:?}", one.objective.text, one.value)))
+                Verdict::TooFew(
+                    unjudged
+                        .map_or_else(String::new, |one| format!("{}: {:?}", one.objective.text, one.value)),
+                )
             }
         }
     };

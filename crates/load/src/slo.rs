@@ -35,7 +35,10 @@ pub struct Objective {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    Call { metric: Metric, statistic: Statistic },
+    Call {
+        metric: Metric,
+        statistic: Statistic,
+    },
     /// Failures over calls that ended.
     Errors,
     /// Calls that meet every objective about calls, over calls that ended.
@@ -143,7 +146,9 @@ impl Slo {
             .min_by(|a, b| a.1.total_cmp(&b.1))
             .map(|(index, _)| index);
         let stage = binding.and_then(|index| match judged[index].objective.subject {
-            Subject::Call { metric, .. } => Some(stage::find(results, metric, rules, judged[index].value.value())),
+            Subject::Call { metric, .. } => {
+                Some(stage::find(results, metric, rules, judged[index].value.value()))
+            }
             _ => None,
         });
         Judgement { met, objectives: judged, binding, stage }
@@ -160,7 +165,11 @@ impl Slo {
         let value = match objective.subject {
             Subject::Call { metric, statistic } => {
                 let pool = metrics::pool(results, metric, rules);
-                if interval { pool.estimate_with_interval(statistic, results.seed) } else { pool.estimate(statistic) }
+                if interval {
+                    pool.estimate_with_interval(statistic, results.seed)
+                } else {
+                    pool.estimate(statistic)
+                }
             }
             Subject::Errors => run.error_rate.clone(),
             Subject::GoodputShare => {
@@ -189,7 +198,9 @@ impl Slo {
     /// Calls of the window that meet every objective about calls, and calls that ended.
     pub fn good_calls(&self, results: &Results, rules: Rules) -> (usize, usize) {
         let ended = metrics::run::in_window(results).filter(|sample| sample.outcome != Outcome::InFlight);
-        ended.fold((0, 0), |(good, ended), sample| (good + usize::from(self.is_good(sample, rules)), ended + 1))
+        ended.fold((0, 0), |(good, ended), sample| {
+            (good + usize::from(self.is_good(sample, rules)), ended + 1)
+        })
     }
 
     /// Whether one call meets every objective about calls: its own value, or the mean of its values where it has several,
@@ -212,7 +223,9 @@ impl Subject {
             Subject::Call { metric, .. } => metric.definition().unit.symbol(),
             Subject::Errors | Subject::GoodputShare => "share",
             Subject::GoodputRate | Subject::Qps => "/s",
-            Subject::Throughput | Subject::ThroughputIn | Subject::ThroughputTotal => Unit::TokensPerS.symbol(),
+            Subject::Throughput | Subject::ThroughputIn | Subject::ThroughputTotal => {
+                Unit::TokensPerS.symbol()
+            }
         }
     }
 }

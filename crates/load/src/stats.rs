@@ -54,7 +54,9 @@ impl<'de> Deserialize<'de> for Real {
             Written::Number(number) => Ok(Real(number)),
             Written::Name(name) if name == "inf" => Ok(Real(f64::INFINITY)),
             Written::Name(name) if name == "-inf" => Ok(Real(f64::NEG_INFINITY)),
-            Written::Name(name) => Err(serde::de::Error::custom(format!("{name:?} is no number, \"inf\" or \"-inf\""))),
+            Written::Name(name) => {
+                Err(serde::de::Error::custom(format!("{name:?} is no number, \"inf\" or \"-inf\"")))
+            }
         }
     }
 }
@@ -294,7 +296,9 @@ mod tests {
         assert!(of(19).estimate(Statistic::Percentile(95.0)).value().is_none());
         assert!(of(20).estimate(Statistic::Percentile(5.0)).value().is_some());
         assert_eq!(Statistic::Percentile(99.9).samples_min(), 1000);
-        let Estimate::Withheld { withheld, .. } = of(3).estimate(Statistic::Percentile(99.0)) else { panic!() };
+        let Estimate::Withheld { withheld, .. } = of(3).estimate(Statistic::Percentile(99.0)) else {
+            panic!()
+        };
         assert_eq!(withheld, "p99 needs 100 values, there are 3");
         assert!(Estimate::rate(9.0, 1.0, 9).value().is_none());
         assert_eq!(Estimate::rate(10.0, 2.0, 10).value(), Some(5.0));

@@ -67,7 +67,9 @@ pub fn read(sample: &Sample, metric: Metric, rules: Rules) -> Reading {
 
 fn values(sample: &Sample, metric: Metric, rules: Rules) -> Option<Vec<f64>> {
     match metric {
-        Metric::Itl => Some(gaps(sample).flat_map(|(gap, tokens)| vec![gap / f64::from(tokens); tokens as usize]).collect()),
+        Metric::Itl => Some(
+            gaps(sample).flat_map(|(gap, tokens)| vec![gap / f64::from(tokens); tokens as usize]).collect(),
+        ),
         Metric::ItlChunk => Some(gaps(sample).map(|(gap, _)| gap).collect()),
         Metric::Tbt => Some(
             gaps(sample)

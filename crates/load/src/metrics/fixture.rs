@@ -15,10 +15,8 @@ pub fn ns(ms: f64) -> Ns {
 /// A streamed call that is sent when it was intended, with one token in each chunk and one millisecond between its last
 /// token and its last byte.
 pub fn call(id: u64, intended_ms: f64, tokens_at_ms: &[f64]) -> Sample {
-    let chunks: Vec<Chunk> = tokens_at_ms
-        .iter()
-        .map(|&at| Chunk { at_ns: ns(at), tokens: 1, channel: Channel::Answer })
-        .collect();
+    let chunks: Vec<Chunk> =
+        tokens_at_ms.iter().map(|&at| Chunk { at_ns: ns(at), tokens: 1, channel: Channel::Answer }).collect();
     let count = chunks.len() as u32;
     Sample {
         call: CallId(id),
@@ -54,7 +52,12 @@ pub fn steady(id: u64, intended_ms: f64, ttft_ms: f64, itl_ms: f64, tokens: usiz
 
 /// A call that timed out without a token.
 pub fn timed_out(id: u64, intended_ms: f64) -> Sample {
-    Sample { outcome: Outcome::TimedOut, tokens: Tokens::default(), status: None, ..call(id, intended_ms, &[]) }
+    Sample {
+        outcome: Outcome::TimedOut,
+        tokens: Tokens::default(),
+        status: None,
+        ..call(id, intended_ms, &[])
+    }
 }
 
 pub fn account(mut sample: Sample, first: &[(Stage, f64)], after: &[(Stage, f64)]) -> Sample {

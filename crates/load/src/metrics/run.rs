@@ -114,7 +114,8 @@ pub fn figures(results: &Results) -> RunFigures {
         .filter(|s| matches!(s.outcome, Outcome::Finished | Outcome::Empty) && span.holds(end(s, results)))
         .count();
 
-    let unknown = || Estimate::withheld("the server does not tell how many tokens its prompts have", started.len());
+    let unknown =
+        || Estimate::withheld("the server does not tell how many tokens its prompts have", started.len());
     let prompt_rate =
         if prompts_known { Estimate::rate(prompt as f64, seconds, started.len()) } else { unknown() };
     let total_rate = match (&prompt_rate, prompts_known) {
@@ -154,7 +155,10 @@ pub fn figures(results: &Results) -> RunFigures {
 /// A share of calls, withheld where they are too few.
 pub fn share(part: usize, whole: usize) -> Estimate {
     if whole < RATE_SAMPLES_MIN {
-        return Estimate::withheld(format!("a share needs {RATE_SAMPLES_MIN} calls, there are {whole}"), whole);
+        return Estimate::withheld(
+            format!("a share needs {RATE_SAMPLES_MIN} calls, there are {whole}"),
+            whole,
+        );
     }
     Estimate::given(part as f64 / whole as f64, whole)
 }

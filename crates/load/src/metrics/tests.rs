@@ -115,7 +115,9 @@ fn latency_counts_from_the_intended_time_f81() {
 fn failures_are_infinite_and_calls_under_way_are_neither() {
     let mut samples: Vec<Sample> = (0..95).map(|id| steady(id, id as f64, 10.0, 5.0, 3)).collect();
     samples.extend((95..98).map(|id| timed_out(id, id as f64)));
-    samples.extend((98..100).map(|id| Sample { outcome: Outcome::InFlight, ..steady(id, id as f64, 900.0, 5.0, 3) }));
+    samples.extend(
+        (98..100).map(|id| Sample { outcome: Outcome::InFlight, ..steady(id, id as f64, 900.0, 5.0, 3) }),
+    );
     let table = Table::quick(&run_of(samples));
     let ttft = table.metric(Metric::Ttft);
     assert_eq!((ttft.calls, ttft.failed, ttft.in_flight), (95, 3, 2));
@@ -186,7 +188,8 @@ fn speeds_of_the_server_are_absent_where_it_does_not_tell_and_prefill_says_its_b
     assert_eq!(table.metric(Metric::DecodeSpeed).calls, 0);
     assert_eq!(table.metric(Metric::PrefillSpeed).judged.mean.value(), Some(2000.0)); // 100 tokens in 50 ms
 
-    let told = |s: Sample| account(s, &[(Stage::Queue, 10.0), (Stage::Prefill, 25.0)], &[(Stage::Decode, 50.0)]);
+    let told =
+        |s: Sample| account(s, &[(Stage::Queue, 10.0), (Stage::Prefill, 25.0)], &[(Stage::Decode, 50.0)]);
     let mut told = run_of((0..20).map(|id| told(steady(id, id as f64, 50.0, 10.0, 11))).collect());
     told.samples.iter_mut().for_each(|sample| sample.tokens.cached = Some(50));
     let table = Table::quick(&told);

@@ -134,16 +134,21 @@ impl Book {
                 let counting = self.counting(Some(*level));
                 let objectives = trials.first().map_or(&[][..], |trial| &trial.judgement.objectives);
                 let values = objectives.iter().enumerate().map(|(index, judged)| {
-                    let values = counting.iter().filter_map(|trial| trial.judgement.objectives[index].value.value());
+                    let values =
+                        counting.iter().filter_map(|trial| trial.judgement.objectives[index].value.value());
                     (judged.objective.text.clone(), mean_of(values))
                 });
                 LevelReport {
                     load: Real(self.plan.unit.load(*level)),
                     tally: self.tried[level],
                     pass_share: shares.get(level).map(|share| Real(*share)),
-                    margin: mean_of(counting.iter().map(|trial| margin_of(trial)).filter(|margin| !margin.is_nan())),
+                    margin: mean_of(
+                        counting.iter().map(|trial| margin_of(trial)).filter(|margin| !margin.is_nan()),
+                    ),
                     values: values.collect(),
-                    output_tokens_per_s: mean_of(counting.iter().filter_map(|trial| trial.output_tokens_per_s)),
+                    output_tokens_per_s: mean_of(
+                        counting.iter().filter_map(|trial| trial.output_tokens_per_s),
+                    ),
                     finished_per_s: mean_of(counting.iter().filter_map(|trial| trial.finished_per_s)),
                     reasons: trials
                         .iter()

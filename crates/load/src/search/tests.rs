@@ -155,7 +155,10 @@ fn a_queue_is_found_at_its_closed_form() {
         assert!((load / truth - 1.0).abs() < 0.15, "{load} for {truth}");
         held += u32::from(answer.low.unwrap().0 <= truth && truth <= answer.high.unwrap().0);
         let read: Answer = serde_json::from_str(&serde_json::to_string(&answer).unwrap()).unwrap();
-        assert_eq!((read.load, read.stopped, read.levels.len()), (answer.load, answer.stopped, answer.levels.len()));
+        assert_eq!(
+            (read.load, read.stopped, read.levels.len()),
+            (answer.load, answer.stopped, answer.levels.len())
+        );
     }
     assert!(held >= 17, "{held} of 20 intervals hold {truth}");
 }
@@ -187,7 +190,8 @@ fn void_trials_are_repeated_and_then_bound_the_search() {
 fn trials_too_short_for_a_percentile_end_the_search_with_that_reason() {
     let slo: Slo = "ttft_p99<500ms".parse().unwrap();
     let answer =
-        block(run(&Plan::new(LoadUnit::Users), &slo, async |_, attempt| Ok(queue(1.0, 40, attempt as u64)))).unwrap();
+        block(run(&Plan::new(LoadUnit::Users), &slo, async |_, attempt| Ok(queue(1.0, 40, attempt as u64))))
+            .unwrap();
     assert_eq!((answer.stopped, answer.load), (Stopped::TooFewSamples, None));
     assert!(answer.levels[0].reasons[0].contains("p99 needs 100 values"), "{:?}", answer.levels[0].reasons);
 }

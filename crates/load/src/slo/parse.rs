@@ -51,8 +51,9 @@ fn objective(term: &str) -> Result<Objective, String> {
 fn amount(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is no limit; write a number with a unit, such as 500ms"))?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no limit; write a number with a unit, such as 500ms"))?;
     Ok((number, unit.trim()))
 }
 
@@ -75,7 +76,9 @@ fn subject(name: &str, unit: &str) -> Result<Subject, String> {
         )
     };
     if name.parse::<Metric>().is_ok() {
-        return Err(format!("{name} has many values; say which is meant: {name}_p95, {name}_mean, {name}_max, {name}_min"));
+        return Err(format!(
+            "{name} has many values; say which is meant: {name}_p95, {name}_mean, {name}_max, {name}_min"
+        ));
     }
     let (metric, statistic) = name.rsplit_once('_').ok_or_else(unknown)?;
     let metric: Metric = metric.parse().map_err(|_| unknown())?;
@@ -88,7 +91,9 @@ fn subject(name: &str, unit: &str) -> Result<Subject, String> {
             let percent = statistic.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
             match percent {
                 Some(percent) if 0.0 < percent && percent < 100.0 => Statistic::Percentile(percent),
-                Some(_) => return Err(format!("{statistic} is not between p0 and p100; the ends are _min and _max")),
+                Some(_) => {
+                    return Err(format!("{statistic} is not between p0 and p100; the ends are _min and _max"));
+                }
                 None => return Err(unknown()),
             }
         }
@@ -113,7 +118,8 @@ fn check_direction(subject: Subject, bound: Bound) -> Result<(), String> {
 
 fn in_unit_of(subject: Subject, amount: f64, unit: &str) -> Result<f64, String> {
     let wrong = |accepted: &str| {
-        let got = if unit.is_empty() { "there is no unit".to_owned() } else { format!("{unit:?} is not its unit") };
+        let got =
+            if unit.is_empty() { "there is no unit".to_owned() } else { format!("{unit:?} is not its unit") };
         Err(format!("{got}; accepted are {accepted}"))
     };
     let factor = match subject {

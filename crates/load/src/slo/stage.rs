@@ -98,14 +98,18 @@ fn part(metric: Metric) -> Option<Part> {
         // An answer token behind reasoning has a part of the later account before it.
         Metric::Ttfat | Metric::E2e | Metric::StreamEnd => Part::Whole { from_intended: true },
         Metric::TtfatSent | Metric::E2eSent | Metric::StreamEndSent => Part::Whole { from_intended: false },
-        Metric::Lag | Metric::Headers | Metric::HeadersSent | Metric::FirstByte | Metric::FirstByteSent => return None,
+        Metric::Lag | Metric::Headers | Metric::HeadersSent | Metric::FirstByte | Metric::FirstByteSent => {
+            return None;
+        }
     })
 }
 
 /// The stage that binds in an objective about `metric`, whose statistic over the run is `value`.
 pub fn find(results: &Results, metric: Metric, rules: Rules, value: Option<f64>) -> StageFinding {
     let opaque = |reason: &str| StageFinding::Opaque { reason: reason.to_owned() };
-    let Some(part) = part(metric) else { return opaque("the metric ends before any stage of the server does") };
+    let Some(part) = part(metric) else {
+        return opaque("the metric ends before any stage of the server does");
+    };
     let Some(value) = value else { return opaque("the objective has too few samples to be judged") };
     if value.is_infinite() {
         return failures(results);
@@ -159,7 +163,8 @@ fn failures(results: &Results) -> StageFinding {
 }
 
 fn shows(sample: &Sample, part: Part) -> bool {
-    let told = |account: &[(Stage, u64)]| account.iter().any(|(stage, ns)| *stage != Stage::Opaque && *ns > 0);
+    let told =
+        |account: &[(Stage, u64)]| account.iter().any(|(stage, ns)| *stage != Stage::Opaque && *ns > 0);
     match part {
         Part::ToFirst { .. } => told(&sample.server.to_first_token),
         Part::After => told(&sample.server.after_it) && tokens_after_first(sample) > 0,
@@ -195,7 +200,8 @@ fn places(sample: &Sample, part: Part) -> BTreeMap<Place, f64> {
     // The server may go on after the client's last boundary (closing frames), so that what is unseen can be below zero.
     places.insert(Place::Unseen, (seen_by_client.unwrap_or(shown) - shown).max(0.0));
     if from_intended {
-        places.insert(Place::BeforeSending, span_ms(sample, Boundary::Intended, Boundary::Sent).unwrap_or(0.0));
+        places
+            .insert(Place::BeforeSending, span_ms(sample, Boundary::Intended, Boundary::Sent).unwrap_or(0.0));
     }
     if part == Part::After {
         let tokens = tokens_after_first(sample).max(1) as f64;
@@ -237,7 +243,9 @@ fn compare(slow: &[&Sample], fast: &[&Sample], part: Part, metric: Metric, rules
             per_token: part == Part::After,
             places: shares,
         },
-        _ => StageFinding::Opaque { reason: "no stage is longer in the slow calls than in the fast ones".to_owned() },
+        _ => StageFinding::Opaque {
+            reason: "no stage is longer in the slow calls than in the fast ones".to_owned(),
+        },
     }
 }
 

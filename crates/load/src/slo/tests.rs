@@ -33,13 +33,19 @@ fn reads_names_with_underscores_rates_and_fractions_of_percentiles() {
     );
     assert_eq!(slo.objectives[2].subject, Subject::GoodputRate);
     assert_eq!(slo.objectives[4].limit, 1500.0);
-    assert_eq!(slo.objectives[4].subject, Subject::Call { metric: Metric::TbtMax, statistic: Statistic::Max });
+    assert_eq!(
+        slo.objectives[4].subject,
+        Subject::Call { metric: Metric::TbtMax, statistic: Statistic::Max }
+    );
 }
 
 #[test]
 fn errors_name_the_term_and_what_is_accepted() {
     let unknown = error("errors<1%,ttfx_p95<500ms");
-    assert!(unknown.contains("\"ttfx_p95<500ms\"") && unknown.contains("ttft") && unknown.contains("goodput"), "{unknown}");
+    assert!(
+        unknown.contains("\"ttfx_p95<500ms\"") && unknown.contains("ttft") && unknown.contains("goodput"),
+        "{unknown}"
+    );
     assert!(error("ttft<500ms").contains("ttft_p95"));
     assert!(error("ttft_p95=500ms").contains("<="));
     assert!(error("ttft_p95<500").contains("no unit"));
@@ -116,7 +122,8 @@ fn the_stage_with_the_largest_excess_binds() {
         account(sample, &[(Stage::Queue, queue), (Stage::Prefill, prefill)], &[(Stage::Decode, 20.0)])
     });
     let judgement = slo("ttft_p95<300ms").judge(&results, false);
-    let Some(StageFinding::Stage { place, excess_ms, share_of_excess, places, slow, .. }) = judgement.stage else {
+    let Some(StageFinding::Stage { place, excess_ms, share_of_excess, places, slow, .. }) = judgement.stage
+    else {
         panic!("{judgement:?}")
     };
     assert_eq!(place, Place::Stage(Stage::Queue));
@@ -148,11 +155,17 @@ fn stages_behind_the_first_token_are_told_per_token() {
         .map(|id| {
             let wait = if id % 3 == 0 { 20.0 } else { 0.1 };
             let sample = steady(id, id as f64, 50.0, 10.0 + wait, 11);
-            account(sample, &[(Stage::Prefill, 50.0)], &[(Stage::Decode, 100.0), (Stage::DecodeWait, 10.0 * wait)])
+            account(
+                sample,
+                &[(Stage::Prefill, 50.0)],
+                &[(Stage::Decode, 100.0), (Stage::DecodeWait, 10.0 * wait)],
+            )
         })
         .collect());
     let judgement = slo("tpot_p95<20ms").judge(&results, false);
-    let Some(StageFinding::Stage { place, excess_ms, per_token, .. }) = judgement.stage else { panic!("{judgement:?}") };
+    let Some(StageFinding::Stage { place, excess_ms, per_token, .. }) = judgement.stage else {
+        panic!("{judgement:?}")
+    };
     assert_eq!((place, per_token), (Place::Stage(Stage::DecodeWait), true));
     assert!((excess_ms.0 - 19.9).abs() < 1e-6, "{excess_ms}");
 }

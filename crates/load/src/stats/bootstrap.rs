@@ -166,7 +166,9 @@ mod tests {
     fn intervals_hold_the_truth_about_as_often_as_they_say() {
         // The median of an exponential is ln 2, its mean 1. 200 repetitions of a 95% interval miss 10 times on average;
         // bootstrap intervals of 100 values miss somewhat more often. Fewer than 85% or all of them would be a fault.
-        for (statistic, truth) in [(Statistic::Percentile(50.0), std::f64::consts::LN_2), (Statistic::Mean, 1.0)] {
+        for (statistic, truth) in
+            [(Statistic::Percentile(50.0), std::f64::consts::LN_2), (Statistic::Mean, 1.0)]
+        {
             let held = (0..200)
                 .filter(|&seed| {
                     let pool = Pool::single(exponential(seed, 100));

@@ -47,7 +47,10 @@ impl Hdr {
         let statistic = Statistic::Percentile(percent);
         if samples < statistic.samples_min() {
             let needed = statistic.samples_min();
-            return Estimate::withheld(format!("{statistic} needs {needed} values, there are {samples}"), samples);
+            return Estimate::withheld(
+                format!("{statistic} needs {needed} values, there are {samples}"),
+                samples,
+            );
         }
         let rank = (((count - 1) as f64 * percent / 100.0).ceil() as u64) + 1; // 1 to count
         if rank > self.histogram.len() {
