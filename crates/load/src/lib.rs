@@ -21,3 +21,19 @@ pub mod collect;
 pub mod sample;
 
 pub mod results;
+
+pub mod stats;
+
+pub mod metrics;
+
+pub mod dialect;
+
+pub mod slo;
+
+pub mod search;
+
+pub mod capacity;
+
+pub mod compare;
+
+pub mod verdict;
