@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::{Request, Response, header};
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::adapter::{Adapter, Resolved};
@@ -67,7 +66,7 @@ impl Client {
     ) -> Ended {
         let written = adapter.write(resolved);
         let mut sample = blank(call, intended);
-        sample.body = Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        sample.body = resolved.fingerprint();
         sample.server.kind = adapter.kind().to_owned();
         let mut reading = Reading::new(sample, adapter.reader());
         let outcome = {
@@ -90,7 +89,9 @@ impl Client {
         };
         let request = match self.request(path, body) {
             Ok(request) => request,
-            Err(error) => return Outcome::Malformed { detail: format!("the request cannot be made: {error}") },
+            Err(error) => {
+                return Outcome::Malformed { detail: format!("the request cannot be made: {error}") };
+            }
         };
         connection.stamps.restart();
         let response = self.response(&mut connection, request).await;
