@@ -31,6 +31,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     let models =
         arguments.models.iter().map(|model| Ok((*model, find(model)?))).collect::<Result<Vec<_>>>()?;
     let ours = Ours::build(arguments.threads)?;
+    let before = load();
     let mut rows = Vec::new();
     for (model, path) in &models {
         for cell in &arguments.cells {
@@ -47,7 +48,23 @@ pub fn run(arguments: &[&str]) -> Result<()> {
         }
     }
     println!("\n{}", table::print(&rows, arguments.runs, arguments.threads));
+    if let (Some(before), Some(after)) = (before, load()) {
+        println!(
+            "The machine's load was {before} before the first run and {after} after the last, on {} processors.",
+            processors()
+        );
+    }
     Ok(())
+}
+
+/// The mean number of tasks that wanted a processor in the last minute, as Linux tells it.
+fn load() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next().map(str::to_owned)
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Where a catalogued model lies.

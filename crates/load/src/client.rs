@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::{Request, Response, header};
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::adapter::{Adapter, Resolved};
@@ -31,6 +30,8 @@ use connection::Connection;
 
 /// Free connections that are kept; more are closed.
 const IDLE_MAX: usize = 4096;
+/// The longest answer to a `GET` that is read: a model card, a page of metrics.
+const GET_BYTES_MAX: usize = 16 << 20;
 /// Connections tried for one call before it counts as failed. Only a connection is tried again, never a request that
 /// a server may have begun.
 const TRIES_MAX: u32 = 3;
@@ -67,8 +68,7 @@ impl Client {
     ) -> Ended {
         let written = adapter.write(resolved);
         let mut sample = blank(call, intended);
-        sample.body =
-            Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        sample.body = resolved.fingerprint();
         sample.server.kind = adapter.kind().to_owned();
         let mut reading = Reading::new(sample, adapter.reader());
         let outcome = {
@@ -82,6 +82,36 @@ impl Client {
             }
         };
         reading.end(outcome)
+    }
+
+    /// `GET path`: status, the `server` header and the body. None where no answer came.
+    pub async fn get(&self, path: &str) -> Option<(u16, Option<String>, String)> {
+        let got = async {
+            let mut connection = self.address.connect(self.clock).await.ok()?;
+            let request = Request::get(self.address.path(path)).header(header::HOST, self.address.authority());
+            let request = self.authorized(request).body(Full::default()).ok()?;
+            let response = self.response(&mut connection, request).await.ok()?;
+            let status = response.status().as_u16();
+            let server = response.headers().get(header::SERVER);
+            let server = server.map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+            let mut bytes = Vec::new();
+            let mut body = pin!(response.into_body());
+            while let Some(Ok(more)) = next(&mut connection, body.as_mut()).await {
+                bytes.extend_from_slice(&more);
+                if bytes.len() > GET_BYTES_MAX {
+                    return None;
+                }
+            }
+            Some((status, server, String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        tokio::time::timeout(self.timeout, got).await.ok()?
+    }
+
+    fn authorized(&self, request: hyper::http::request::Builder) -> hyper::http::request::Builder {
+        match &self.key {
+            Some(key) => request.header(header::AUTHORIZATION, format!("Bearer {key}")),
+            None => request,
+        }
     }
 
     async fn exchange(&self, path: &str, body: Bytes, reading: &mut Reading) -> Outcome {
@@ -150,14 +180,11 @@ impl Client {
     }
 
     fn request(&self, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-        let mut request = Request::post(self.address.path(path))
+        let request = Request::post(self.address.path(path))
             .header(header::HOST, self.address.authority())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "text/event-stream, application/json");
-        if let Some(key) = &self.key {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
-        }
-        request.body(Full::new(body))
+        self.authorized(request).body(Full::new(body))
     }
 
     async fn response(

@@ -15,7 +15,8 @@ pub struct Sample {
     pub call: CallId,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub session: Option<u64>,
-    /// SHA-256 of the body that was sent, first 8 bytes in hex: two runs are paired only where these are equal.
+    /// What was said, as [`crate::adapter::Resolved::fingerprint`]: two runs are paired only where these are equal. Not of the
+    /// body's bytes, which differ between kinds of servers for one and the same call.
     pub body: String,
     pub outcome: Outcome,
     /// When the schedule wanted it sent. Closed loop: when the user was ready to send it.

@@ -333,6 +333,60 @@ fn what_is_not_the_protocol_is_malformed_and_quoted_in_short() {
     }
 }
 
+/// Every value of an event, each in turn replaced by `with`.
+fn damaged(event: &Value, with: &Value) -> Vec<Value> {
+    let mut all = vec![with.clone()];
+    match event {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                all.extend(damaged(value, with).into_iter().map(|value| {
+                    let mut event = event.clone();
+                    event[key] = value;
+                    event
+                }));
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                all.extend(damaged(value, with).into_iter().map(|value| {
+                    let mut event = event.clone();
+                    event[index] = value;
+                    event
+                }));
+            }
+        }
+        _ => {}
+    }
+    all
+}
+
+#[test]
+fn no_value_anywhere_in_an_answer_makes_a_reader_panic() {
+    let values = [
+        json!(null),
+        json!(-1),
+        json!(1e300),
+        json!(u64::MAX),
+        json!("\u{1f30d}"),
+        json!([[]]),
+        json!({"": 0}),
+    ];
+    let files =
+        ["firstlight/held-back.sse", "llama-server/completions.sse", "vllm/chat.sse", "sglang/chat.json"];
+    for (file, kind) in files.into_iter().zip(["firstlight", "llama.cpp", "vllm", "sglang"]) {
+        let text = fixture(file);
+        for line in
+            text.lines().map(|line| line.trim_start_matches("data: ")).filter(|line| line.starts_with('{'))
+        {
+            let event: Value = serde_json::from_str(line).unwrap();
+            for event in values.iter().flat_map(|value| damaged(&event, value)) {
+                let (frames, _) = read(kind, true, &[&event.to_string(), line]);
+                assert_eq!(frames.len(), 2);
+            }
+        }
+    }
+}
+
 #[test]
 fn strange_numbers_in_usage_are_absent_and_spoil_nothing() {
     let mut event = delta(json!({"content": "x"}));

@@ -30,7 +30,7 @@ pub struct Arguments {
 impl Arguments {
     /// None where help was asked for.
     pub fn parse(given: &[&str]) -> Result<Option<Arguments>> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = super::processors();
         let mut found =
             Arguments { build_only: false, models: MODELS.to_vec(), cells: CELLS.to_vec(), runs: 3, threads };
         let mut given = given.iter();

@@ -127,16 +127,13 @@ impl<'de> Deserialize<'de> for Charge {
 impl Lifecycle {
     fn account(&self) -> ServerAccount {
         let first = self.tokens.iter().position(|unit| unit.tokens > 0);
-        // Without a token, nothing comes after it.
-        let before = first.map_or(self.tokens.len(), |first| first + 1);
-        let gaps = self.tokens[..before].iter().flat_map(|unit| &unit.gap);
-        let mut to_first_token = by_stage(if first.is_some() || !self.tokens.is_empty() {
-            gaps.collect::<Vec<_>>()
-        } else {
-            self.stages.iter().collect()
-        });
+        let mut to_first_token = match first {
+            Some(first) => by_stage(self.tokens[..=first].iter().flat_map(|unit| &unit.gap)),
+            // Without a token, nothing comes after it.
+            None => by_stage(&self.stages),
+        };
         // The stages are whole even where deliveries were too many to be kept, so the rest is taken from them.
-        let mut after_it = by_stage(self.stages.iter().collect());
+        let mut after_it = by_stage(&self.stages);
         for (stage, ns) in &mut after_it {
             let earlier = to_first_token.iter().find(|(other, _)| other == stage).map_or(0, |(_, ns)| *ns);
             *ns = ns.saturating_sub(earlier);
@@ -165,11 +162,11 @@ impl Lifecycle {
 }
 
 /// Nanoseconds by stage, in the order of the line.
-fn by_stage(charges: Vec<&Charge>) -> Vec<(Stage, u64)> {
+fn by_stage<'a>(charges: impl IntoIterator<Item = &'a Charge>) -> Vec<(Stage, u64)> {
     let mut sums: Vec<(Stage, u64)> = Vec::new();
     for charge in charges {
         match sums.iter_mut().find(|(stage, _)| *stage == charge.stage) {
-            Some((_, ns)) => *ns += charge.ns,
+            Some((_, ns)) => *ns = ns.saturating_add(charge.ns),
             None => sums.push((charge.stage, charge.ns)),
         }
     }

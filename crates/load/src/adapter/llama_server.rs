@@ -80,7 +80,8 @@ impl AnswerReader for Reader {
         });
         let tokens = &mut read.tokens;
         tokens.cached = tokens.cached.or(cache_n);
-        tokens.prompt = tokens.prompt.or(cache_n.zip(prompt_n).map(|(cached, computed)| cached + computed));
+        tokens.prompt =
+            tokens.prompt.or(cache_n.zip(prompt_n).map(|(cached, computed)| cached.saturating_add(computed)));
         tokens.output = tokens.output.or(predicted_n);
         read
     }

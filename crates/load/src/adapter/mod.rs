@@ -90,7 +90,8 @@ pub struct Form {
     pub model: String,
     pub endpoint: Endpoint,
     pub stream: bool,
-    /// Top-level keys of the body that the user wants; they win over ours, and null takes a key out.
+    /// Top-level keys of the body that the user wants; they win over ours, and null takes a key out. `stream` is not for
+    /// here, since the reader goes by the field above.
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 

@@ -121,7 +121,8 @@ impl Reading {
         }
         sample.finish_reason = read.finish_reason;
         sample.server = crate::sample::ServerAccount { kind: sample.server.kind.clone(), ..read.server };
-        sample.tokens = counted(read.tokens, &mut sample.chunks, self.uncounted);
+        let told = told(read.frame_tokens.as_deref(), &mut sample.chunks);
+        sample.tokens = counted(read.tokens, &mut sample.chunks, self.uncounted && !told);
         sample.outcome = match outcome {
             // `[DONE]` alone is taken for an end, since some servers send no reason; neither is a cut.
             Outcome::Finished if sample.finish_reason.is_none() && self.events.is_some() && !self.done => {
@@ -132,6 +133,15 @@ impl Reading {
         };
         Ended { sample: self.sample, text: read.text }
     }
+}
+
+/// Takes over what the server said at the end of each chunk's tokens, if it is of these chunks; whether it was.
+fn told(frame_tokens: Option<&[u32]>, chunks: &mut [Chunk]) -> bool {
+    let Some(frame_tokens) = frame_tokens.filter(|tokens| tokens.len() == chunks.len()) else { return false };
+    for (chunk, tokens) in chunks.iter_mut().zip(frame_tokens) {
+        chunk.tokens = *tokens;
+    }
+    true
 }
 
 /// Settles how many tokens each chunk carried. Usage knows how many there were in all; what it has beyond one a chunk is
@@ -172,6 +182,14 @@ mod tests {
         let tokens = counted(Tokens { output: Some(8), ..Tokens::default() }, &mut chunks, true);
         assert_eq!(chunks.iter().map(|chunk| chunk.tokens).collect::<Vec<_>>(), [2, 3, 3]);
         assert_eq!((tokens.counted, tokens.source), (3, CountSource::Usage));
+    }
+
+    #[test]
+    fn counts_told_at_the_end_are_taken_only_for_the_chunks_they_are_of() {
+        let mut chunks = vec![Chunk { at_ns: 0, tokens: 1, channel: Channel::Answer }; 2];
+        assert!(!told(None, &mut chunks) && !told(Some(&[3]), &mut chunks));
+        assert!(told(Some(&[3, 2]), &mut chunks));
+        assert_eq!(chunks.iter().map(|chunk| chunk.tokens).collect::<Vec<_>>(), [3, 2]);
     }
 
     #[test]
