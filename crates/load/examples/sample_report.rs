@@ -15,7 +15,7 @@ use made_up::Made;
 fn main() -> Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "target/sample-reports".to_owned()));
     fs::create_dir_all(&folder)?;
-    let sweep = made_up::sweep(Made::default(), &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]);
+    let sweep = made_up::sweep(Made::default(), &[1.0, 2.0, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0]);
     let single = made_up::single(Made { account: false, seconds: 60.0, calls_per_s: 3.0, ..Made::default() });
     let mut void = made_up::single(Made { calls_per_s: 9.0, ..Made::default() });
     void.results[0].health.void = vec!["the client sent late by 12.3 ms at p99; 5 ms is the most".to_owned()];

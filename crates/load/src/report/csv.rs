@@ -42,7 +42,8 @@ pub const COLUMNS: [&str; 27] = [
 
 /// The stages' columns: `first.queue_ns` until the first token, `after.queue_ns` from then on.
 fn stage_columns() -> impl Iterator<Item = String> {
-    let named = |when: &'static str| Stage::ALL.iter().map(move |stage| format!("{when}.{}_ns", stage.name()));
+    let named =
+        |when: &'static str| Stage::ALL.iter().map(move |stage| format!("{when}.{}_ns", stage.name()));
     named("first").chain(named("after"))
 }
 

@@ -131,7 +131,7 @@ pub fn lines(progress: &Progress, columns: usize) -> Vec<String> {
     if let Some(error) = &progress.last_error {
         lines.push(format!("  last error: {error}"));
     }
-    lines.iter().map(|line| printable(line, columns - 1)).collect()
+    lines.iter().map(|line| printable(line, columns)).collect()
 }
 
 fn heading(progress: &Progress, columns: usize) -> String {
@@ -164,7 +164,8 @@ fn clock(time: Duration) -> String {
 pub fn line(progress: &Progress) -> String {
     let share = progress.share().map_or_else(String::new, |share| format!(" {:.0} %", share * 100.0));
     let p95 = |values: Option<[f64; 3]>| quantity(values.map(|[_, p95, _]| p95), "ms");
-    let error = progress.last_error.as_ref().map_or_else(String::new, |error| format!("; last error: {error}"));
+    let error =
+        progress.last_error.as_ref().map_or_else(String::new, |error| format!("; last error: {error}"));
     let line = format!(
         "{} {}{share}: {} sent ({}/s), {} done, {} failed, {} in flight, {} tokens/s, TTFT p95 {}, ITL p95 {}, client late by {}{error}",
         progress.title,
@@ -192,7 +193,7 @@ mod tests {
         Progress {
             title: "level 3 of 7: 16 users".to_owned(),
             elapsed: Duration::from_secs(75),
-            planned: Some(Duration::from_secs(120)),
+            planned: Some(Duration::from_secs(100)),
             planned_calls: None,
             sent: 1_234,
             done: 1_200,
@@ -218,7 +219,9 @@ mod tests {
             }
         }
         let text = lines(&progress(), 100).join("\n");
-        for part in ["1,234", "16.4/s", "31", "2,345 tokens/s", "p99        ∞", "18.2 ms", "63 %", "1:15 of 2:00"] {
+        for part in
+            ["1,234", "16.4/s", "31", "2,345 tokens/s", "p99        ∞", "18.2 ms", "75 %", "1:15 of 1:40"]
+        {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
     }
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn the_share_is_of_calls_where_they_are_planned() {
         let by_time = progress();
-        assert_eq!(by_time.share(), Some(0.625));
+        assert_eq!(by_time.share(), Some(0.75));
         assert_eq!(Progress { planned_calls: Some(2_406), ..by_time.clone() }.share(), Some(0.5));
         assert_eq!(Progress { planned: None, ..by_time }.share(), None);
     }

@@ -3,7 +3,7 @@
 /// A time in milliseconds, as `850 µs`, `212 ms`, `1.24 s` or `12.5 min`.
 pub fn duration(ms: f64) -> String {
     let (value, unit) = scaled(ms);
-    if value.is_infinite() { value_text(value) } else { format!("{} {unit}", value_text(value)) }
+    if value.is_infinite() { value_text(value) } else { format!("{} {unit}", measured(value)) }
 }
 
 /// A number with its unit; times adapt. An absent one is a dash.
@@ -25,16 +25,40 @@ pub fn interval(low: f64, high: f64, unit: &str) -> String {
             1,
         );
     }
+    if low.is_infinite() {
+        return "∞".to_owned();
+    }
     if high.is_infinite() {
         return format!("{} – ∞", duration(low));
     }
+    if low > 0.0 && high / low > 100.0 {
+        return format!("{} – {}", duration(low), duration(high));
+    }
     let (scaled_high, unit) = scaled(high);
     let ratio = if high > 0.0 { scaled_high / high } else { 1.0 };
-    format!("{} – {} {unit}", value_text(low * ratio), value_text(scaled_high))
+    let high_text = measured(scaled_high);
+    let decimals = high_text.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    format!("{:.decimals$} – {high_text} {unit}", low * ratio)
 }
 
-/// `value` with three significant digits, and commas between thousands.
+/// `value` with three significant digits, and commas between thousands. Whole numbers, such as a load of 8 users, have no
+/// zeros behind the point, with which they would look measured.
 pub fn value_text(value: f64) -> String {
+    let text = measured(value);
+    match text.split_once('.') {
+        Some((whole, _)) if value.fract() == 0.0 => whole.to_owned(),
+        _ => text,
+    }
+}
+
+/// A round number, such as a load or an axis's label: as [`value_text`], without zeros at the end.
+pub fn plain(value: f64) -> String {
+    let text = value_text(value);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// `value` with three significant digits, whole or not.
+fn measured(value: f64) -> String {
     if value.is_nan() {
         return "–".to_owned();
     }
@@ -52,8 +76,6 @@ pub fn value_text(value: f64) -> String {
         return if whole < 1e18 { format!("{sign}{}", count(whole as u64)) } else { format!("{value:.3e}") };
     }
     let text = format!("{rounded:.*}", (2 - digits).clamp(0, 9) as usize);
-    // Whole numbers, such as a load of 8 users, look measured with zeros behind the point.
-    let text = if value.fract() == 0.0 { text.split('.').next().unwrap_or(&text).to_owned() } else { text };
     text.replacen('-', "−", 1)
 }
 
@@ -74,7 +96,7 @@ pub fn count(value: u64) -> String {
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         value if value > 0.0 && value < 0.05 => "<0.1 %".to_owned(),
-        value if value < 100.0 && value >= 99.95 => ">99.9 %".to_owned(),
+        value if (99.95..100.0).contains(&value) => ">99.9 %".to_owned(),
         value => format!("{value:.1} %"),
     }
 }
@@ -85,18 +107,22 @@ pub fn counted(n: u64, one: &str, many: &str) -> String {
 }
 
 /// Text that came from a server or a user, safe to print: control characters, which can drive a terminal, and characters
-/// that turn the reading direction are replaced, and what is longer than `max` characters is cut.
+/// that turn the reading direction are replaced, and what is longer than `max` characters is cut to as many.
 pub fn printable(text: &str, max: usize) -> String {
     let mut out = String::new();
-    for (index, char) in text.chars().enumerate() {
-        if index == max {
+    let mut chars = text.chars().enumerate().peekable();
+    while let Some((index, char)) = chars.next() {
+        if index + 1 >= max && chars.peek().is_some() {
             out.push('…');
             break;
         }
-        let turns = matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let turns =
+            matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         out.push(match char {
             '\n' | '\t' | '\r' => ' ',
-            _ if char.is_control() || turns || matches!(char, '\u{2028}' | '\u{2029}' | '\u{feff}') => '\u{fffd}',
+            _ if char.is_control() || turns || matches!(char, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                '\u{fffd}'
+            }
             _ => char,
         });
     }
@@ -197,7 +223,7 @@ mod tests {
         check(0.0, "0 ms");
         check(0.0123, "12.3 µs");
         check(0.99951, "1.00 ms");
-        check(1.0, "1 ms");
+        check(1.0, "1.00 ms");
         check(21.25, "21.3 ms");
         check(999.4, "999 ms");
         check(999.7, "1.00 s");
@@ -213,6 +239,7 @@ mod tests {
         assert_eq!(value_text(12.345), "12.3");
         assert_eq!(value_text(9.999), "10.0");
         assert_eq!(value_text(8.0), "8");
+        assert_eq!((plain(3.5), plain(100.0)), ("3.5".to_owned(), "100".to_owned()));
         assert_eq!(value_text(-0.5), "−0.500");
         assert_eq!(value_text(f64::NAN), "–");
         assert_eq!(count(1_234_567), "1,234,567");
@@ -225,8 +252,10 @@ mod tests {
     #[test]
     fn intervals_have_one_unit() {
         assert_eq!(interval(590.2, 655.0, "ms"), "590 – 655 ms");
-        assert_eq!(interval(950.0, 1_250.0, "ms"), "0.950 – 1.25 s");
+        assert_eq!(interval(950.0, 1_250.0, "ms"), "0.95 – 1.25 s");
+        assert_eq!(interval(4.0, 1_250.0, "ms"), "4.00 ms – 1.25 s");
         assert_eq!(interval(950.0, f64::INFINITY, "ms"), "950 ms – ∞");
+        assert_eq!(interval(f64::INFINITY, f64::INFINITY, "ms"), "∞");
         assert_eq!(interval(7.5, 8.25, "users"), "7.50 – 8.25 users");
     }
 
@@ -234,6 +263,6 @@ mod tests {
     fn text_from_outside_cannot_drive_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mred\u{7}\nb", 100), "a\u{fffd}[31mred\u{fffd} b");
         assert_eq!(printable("\u{202e}txt", 100), "\u{fffd}txt");
-        assert_eq!(printable("häß", 2), "hä…");
+        assert_eq!((printable("häß", 2), printable("häß", 3)), ("h…".to_owned(), "häß".to_owned()));
     }
 }

@@ -69,7 +69,7 @@ impl Phase {
             }
             Phase::Streaming => "From the first token to the last.",
             Phase::Pause => {
-                "A pause between two chunks of more than four times the call's median pause, and of at least 20 ms."
+                "A pause between two chunks of more than four times the call's median pause, and of at least 100 ms."
             }
             Phase::Tail => "From the last token to the answer's last byte: usage, the end of the stream.",
         }
@@ -169,7 +169,7 @@ pub const PAUSES_MAX: usize = 8;
 /// A pause is this many times the call's median gap between chunks, or longer,
 const PAUSE_TIMES: u64 = 4;
 /// and at least this long.
-const PAUSE_MIN_NS: u64 = 20_000_000;
+const PAUSE_MIN_NS: u64 = 100_000_000;
 
 /// A call as spans one after the other, for a lane of its own. Accounts give durations without their place: the stages
 /// until the first token are laid down in the order of the line from the moment of sending, which is where they are
@@ -245,7 +245,10 @@ mod tests {
             parts.iter().map(|(phase, ns)| (*phase, ns / MS)).collect()
         };
         let parts = breakdown(sample).unwrap();
-        assert_eq!((ms(&parts.to_first_token), ms(&parts.after_it)), (to_first_token.into(), after_it.into()));
+        assert_eq!(
+            (ms(&parts.to_first_token), ms(&parts.after_it)),
+            (to_first_token.into(), after_it.into())
+        );
         assert_eq!(parts.account, account);
         let sum: u64 = parts.to_first_token.iter().chain(&parts.after_it).map(|(_, ns)| ns).sum();
         assert_eq!(sum, sample.last_byte_ns.unwrap() - sample.intended_ns, "phases sum to the whole");

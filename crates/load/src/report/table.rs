@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::report::number::{count, counted, interval, percent, printable, quantity, value_text};
+use crate::report::number::{count, counted, interval, percent, plain, printable, quantity, value_text};
 use crate::report::{LevelRow, MetricRow, Origin, Report, SloView, tally};
 use crate::results::Results;
 use crate::schedule::Pacing;
@@ -73,7 +73,7 @@ fn header(out: &mut String, report: &Report, results: &Results, paint: Paint) {
     let line = format!("{} at {} ({}, {})", target.model, target.url, target.kind, endpoint(results));
     wrapped(out, "Target    ", &line);
     wrapped(out, "Workload  ", &format!("{}, seed {}", results.workload, results.seed));
-    wrapped(out, "Pacing    ", &format!("{}; {}", pacing(&results.pacing), window(results)));
+    wrapped(out, "Pacing    ", &format!("{}; window {}", pacing(&results.pacing), window(results)));
     let mut calls: Vec<String> =
         results.outcomes.iter().map(|(class, n)| format!("{} {class}", count(*n))).collect();
     if results.samples_dropped > 0 {
@@ -111,7 +111,7 @@ pub fn window(results: &Results) -> String {
     let seconds = |ns: u64| value_text(ns as f64 / 1e9);
     let window = results.window;
     let (from, to) = (seconds(window.from_ns), seconds(window.to_ns));
-    format!("what counts is {from} s to {to} s of {} s", seconds(window.run_ns))
+    format!("{from} s to {to} s of {} s", seconds(window.run_ns))
 }
 
 fn levels(out: &mut String, levels: &[LevelRow], paint: Paint) {
@@ -132,7 +132,7 @@ fn levels(out: &mut String, levels: &[LevelRow], paint: Paint) {
         let _ = writeln!(
             out,
             "{:>12}{:>10}{:>16}{:>12}{:>12}{:>10}   {verdict}",
-            value_text(level.load),
+            plain(level.load),
             count(level.n),
             value_text(level.throughput),
             quantity(level.ttft_p95, "ms"),
@@ -182,6 +182,17 @@ fn counted_n(n: u64) -> String {
     if n == 0 { String::new() } else { format!("n {}", count(n)) }
 }
 
+/// A count of at most seven characters, so that columns stay columns.
+fn short_count(n: u64) -> String {
+    if n < 100_000 {
+        count(n)
+    } else if n < 1_000_000 {
+        format!("{}k", n / 1_000)
+    } else {
+        format!("{}M", count(n / 1_000_000))
+    }
+}
+
 fn distribution(out: &mut String, row: &MetricRow, paint: Paint) {
     let unit = printable(&row.unit, 12);
     // A unit that is not a time would not fit into the cells, so it stands by the name.
@@ -191,11 +202,11 @@ fn distribution(out: &mut String, row: &MetricRow, paint: Paint) {
         let text = format!("{:>9}", quantity(value, cell_unit));
         if value.is_some_and(f64::is_infinite) { paint.bad(&text) } else { text }
     };
-    let failed = if row.infinite > 0 { count(row.infinite) } else { String::new() };
+    let failed = if row.infinite > 0 { short_count(row.infinite) } else { String::new() };
     let ci = row.ci95.as_ref().map_or_else(String::new, |ci| {
-        format!("  {} {}", printable(&ci.of, 5), interval(ci.low, ci.high, cell_unit))
+        format!("  {} {}", printable(&ci.of, 4), interval(ci.low, ci.high, cell_unit))
     });
-    let _ = write!(out, "{:<19}{:>8}{failed:>7}", printable(&name, 18), count(row.n));
+    let _ = write!(out, "{:<19}{:>8}{failed:>7}", printable(&name, 18), short_count(row.n));
     for value in [row.p50, row.p90, row.p95, row.p99, row.max] {
         out.push_str(&cell(value));
     }
@@ -244,10 +255,11 @@ fn objectives(out: &mut String, slo: &SloView, paint: Paint) {
     }
     let unit = printable(&slo.capacity_unit, 16);
     if let Some(capacity) = slo.capacity {
-        let ci = slo.capacity_ci95.as_ref().map_or_else(String::new, |ci| {
-            format!(" (95 % interval {})", interval(ci.low, ci.high, &unit))
-        });
-        let _ = writeln!(out, "{}{ci}", paint.head(&format!("{} {unit} @ SLO", value_text(capacity))));
+        let ci = slo
+            .capacity_ci95
+            .as_ref()
+            .map_or_else(String::new, |ci| format!(" (95 % interval {})", interval(ci.low, ci.high, &unit)));
+        let _ = writeln!(out, "{}{ci}", paint.head(&format!("{} {unit} @ SLO", plain(capacity))));
     }
     if let Some(binds) = &slo.binds {
         let stage = slo.binding_stage.as_ref().map_or("no stage that can be seen".to_owned(), |stage| {

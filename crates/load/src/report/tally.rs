@@ -235,7 +235,8 @@ impl Usage {
         if self.told == 0 {
             return format!("the server gave no usage; {source}");
         }
-        let told = format!("{} of {} finished calls told their usage", count(self.told), count(self.finished));
+        let told =
+            format!("{} of {} finished calls told their usage", count(self.told), count(self.finished));
         if self.differing == 0 {
             return format!("{told}, and it agrees with what was counted in all of them; {source}");
         }
@@ -311,7 +312,8 @@ pub mod tests {
         failed.outcome = Outcome::TimedOut;
         let mut cut = sample(2, 300, &[340]);
         cut.outcome = Outcome::InFlight;
-        let found = latencies(&results(vec![sample(0, 100, &[140, 150, 190]), failed, cut, sample(3, 10, &[20])]));
+        let found =
+            latencies(&results(vec![sample(0, 100, &[140, 150, 190]), failed, cut, sample(3, 10, &[20])]));
         assert_eq!((found.ttft.n(), found.ttft.infinite), (2, 1));
         assert_eq!(found.ttft.quantile_ms(0.5).unwrap().round(), 40.0, "from the intended time");
         assert_eq!(found.ttft.quantile_ms(0.99), Some(f64::INFINITY));

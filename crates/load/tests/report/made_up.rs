@@ -204,7 +204,10 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
             endpoint: "chat".to_owned(),
             stream: true,
         },
-        workload: format!("synthetic, prompts log-normal around 600 tokens, answers 8 to {}", made.output_max),
+        workload: format!(
+            "synthetic, prompts log-normal around 600 tokens, answers 8 to {}",
+            made.output_max
+        ),
         seed: made.seed,
         pacing: Pacing::Open { description: "Poisson".to_owned(), mean_per_s: Some(made.calls_per_s) },
         window: Window { from_ns: end_ns / 12, to_ns: end_ns - end_ns / 12, run_ns: run_ns.max(end_ns) },
@@ -300,6 +303,7 @@ fn metrics(results: &Results) -> Vec<MetricRow> {
     let from_sent = values(results, |sample| Some(ms(sample.sent_ns?, sample.chunks.first()?.at_ns)));
     let e2e = values(results, |sample| Some(ms(sample.intended_ns, sample.chunks.last()?.at_ns)));
     let n = ttft.len() as u64;
+    let ended = ttft.iter().filter(|value| value.is_finite()).count() as u64;
     let seconds = ms(results.window.from_ns, results.window.to_ns) / 1e3;
     vec![
         row("TTFT", "From the intended time to the first token of any channel.", Origin::Intended, &ttft),
@@ -317,8 +321,8 @@ fn metrics(results: &Results) -> Vec<MetricRow> {
             "Calls ended",
             "Calls that ended without failure, over the window's length.",
             "calls/s",
-            n as f64 / seconds,
-            n,
+            ended as f64 / seconds,
+            ended,
         ),
     ]
 }
@@ -428,20 +432,35 @@ fn verdict(account: bool) -> Vec<Answer> {
         evidence: evidence.iter().map(|line| (*line).to_owned()).collect(),
         abstains,
     };
-    let opaque = ["The server gives no account of its stages, so queueing and computing look alike from outside."];
+    let opaque =
+        ["The server gives no account of its stages, so queueing and computing look alike from outside."];
     let model_or_system = if account {
-        let evidence =
-            ["queue is 71 % of the time to the first token, prefill 26 %.", "The client was late by 0.3 ms at p99."];
-        answer("Is it the model or the system?", "The system: calls wait before they are computed.", &evidence, false)
+        let evidence = [
+            "queue is 71 % of the time to the first token, prefill 26 %.",
+            "The client was late by 0.3 ms at p99.",
+        ];
+        answer(
+            "Is it the model or the system?",
+            "The system: calls wait before they are computed.",
+            &evidence,
+            false,
+        )
     } else {
-        answer("Is it the model or the system?", "Without the server's account this stays open.", &opaque, true)
+        answer(
+            "Is it the model or the system?",
+            "Without the server's account this stays open.",
+            &opaque,
+            true,
+        )
     };
     vec![
         model_or_system,
         answer(
             "Is it prefill or decode?",
             "Prefill: each new prompt also interrupts the answers under way.",
-            &["Pauses of more than 60 ms in a stream fall together with another call's prefill in 94 % of cases."],
+            &[
+                "Pauses of more than 60 ms in a stream fall together with another call's prefill in 94 % of cases.",
+            ],
             false,
         ),
         answer(
@@ -453,7 +472,10 @@ fn verdict(account: bool) -> Vec<Answer> {
         answer(
             "Does the benchmark look good, or can the service go live?",
             "Not from this run alone.",
-            &["One repetition; a capacity wants at least 3.", "The workload is synthetic, and has no shared prefixes."],
+            &[
+                "One repetition; a capacity wants at least 3.",
+                "The workload is synthetic, and has no shared prefixes.",
+            ],
             true,
         ),
     ]

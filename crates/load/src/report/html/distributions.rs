@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::escape::percent;
 use super::open_section;
 use super::plot::{Axis, Plot, SIDE, over_label};
-use crate::report::number::{count, counted, duration, percent, quantity};
+use crate::report::number::{count, counted, duration, quantity};
 use crate::report::tally::{self, Distribution};
 use crate::results::Results;
 
@@ -33,13 +34,15 @@ pub fn section(out: &mut String, results: &Results) {
 }
 
 fn one(out: &mut String, name: &str, what: &str, values: &Distribution) {
-    let title = format!("{name} <small>{what}</small>");
     let Some((least, most)) = values.range_ms() else {
         let why = if values.infinite > 0 { "every call failed" } else { "no value was seen" };
-        let _ = write!(out, "<figure class=\"plot\"><figcaption>{title}</figcaption><p class=\"empty\">{why}</p></figure>");
+        let _ = write!(
+            out,
+            "<figure class=\"plot\"><figcaption>{name} <small>{what}</small></figcaption><p class=\"empty\">{why}</p></figure>"
+        );
         return;
     };
-    let x = Axis::log_ms(least, most);
+    let x = Axis::log_ms(least, most, 5);
     let y = Axis::linear(100.0, |value| format!("{value:.0} %"));
     let edges = x.edges(BINS);
     let bins = values.counts(&edges);
@@ -86,5 +89,17 @@ fn one(out: &mut String, name: &str, what: &str, values: &Distribution) {
     };
     let x_name = format!("{} values{failed}", count(values.n()));
     let summary = format!("{what}: {x_name}; {}", stated.join(", "));
-    Plot { title: &title, summary, x_name: &x_name, y_name: "", x: &x, y: &y, height: 190.0, marks, over }.write(out);
+    Plot {
+        title: name,
+        note: what,
+        captioned: true,
+        summary,
+        x_name: &x_name,
+        x: &x,
+        y: &y,
+        height: 190.0,
+        marks,
+        over,
+    }
+    .write(out);
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::plot::{Axis, Plot, SIDE};
 use super::{escape, timeline};
 use crate::report::number::{count, duration, quantity};
-use crate::report::phases::{self, Phase};
+use crate::report::phases::{self, Phase, Span};
 use crate::report::tally;
 use crate::results::Results;
 use crate::sample::Sample;
@@ -25,13 +25,18 @@ pub fn chosen(samples: &[Sample]) -> (Vec<usize>, String) {
         indices
     };
     if samples.len() <= LANES_MAX {
-        return (by_time((0..samples.len()).collect()), format!("All {} calls.", count(samples.len() as u64)));
+        return (
+            by_time((0..samples.len()).collect()),
+            format!("All {} calls.", count(samples.len() as u64)),
+        );
     }
     let mut kept: BTreeSet<usize> = every(&by_time(failed(samples)), FAILED).collect();
     let mut slow: Vec<(u64, usize)> = samples
         .iter()
         .enumerate()
-        .filter_map(|(index, sample)| Some((sample.chunks.first()?.at_ns.saturating_sub(sample.intended_ns), index)))
+        .filter_map(|(index, sample)| {
+            Some((sample.chunks.first()?.at_ns.saturating_sub(sample.intended_ns), index))
+        })
         .collect();
     slow.sort_unstable_by(|a, b| b.cmp(a));
     kept.extend(slow.iter().take(SLOW).map(|(_, index)| *index));
@@ -64,22 +69,71 @@ pub fn chart(out: &mut String, results: &Results, x: &Axis) {
         return;
     }
     let slow = slow_threshold(results);
-    let step = SIDE / indices.len() as f64;
-    let mut phases = BTreeSet::new();
+    let calls: Vec<(&Sample, Vec<Span>)> = indices
+        .iter()
+        .map(|index| &results.samples[*index])
+        .map(|sample| (sample, phases::spans(sample, results.window.run_ns)))
+        .collect();
+    let (_, end_s) = x.ends();
+    let (lanes, count) = lanes(&calls, (end_s * 1e9 / 400.0) as u64);
+    let step = SIDE / count as f64;
+    let mut seen = BTreeSet::new();
     let mut marks = timeline::shade(results, x);
-    let _ = write!(marks, "<g class=\"calls\" style=\"--w:{:.2}\">", step * 0.78);
-    for (lane, index) in indices.iter().enumerate() {
-        let sample = &results.samples[*index];
-        one(&mut marks, results, x, Lane { sample, y: (lane as f64 + 0.5) * step, step, slow }, &mut phases);
+    let _ = write!(marks, "<g class=\"calls\" style=\"--w:{:.2}\">", step * 0.74);
+    for ((sample, spans), lane) in calls.iter().zip(lanes) {
+        seen.extend(spans.iter().map(|span| span.phase));
+        one(&mut marks, x, Lane { sample, spans, y: (lane as f64 + 0.5) * step, step, slow });
     }
     marks.push_str("</g>");
-    out.push_str("<div class=\"lanes\" id=\"lanes\" data-show=\"all\"><div class=\"tools\"><div class=\"choice\" role=\"group\" aria-label=\"Which calls stand out\">");
+    let _ = write!(
+        out,
+        "<div class=\"lanes\" id=\"lanes\" data-show=\"all\"><p class=\"caption\">Calls <small>Each bar is a call from its \
+         intended time on. A lane is taken again once its call has ended, so that as many are in use as calls that are drawn were under way. \
+         {rule}</small></p>"
+    );
+    legend(out, &seen);
+    let height = (count as f64 * 13.0).clamp(60.0, 720.0);
+    let y = Axis::linear(1.0, |_| String::new()).without_ticks();
+    let summary = format!("{rule} Coloured by what each call was waiting for.");
+    let (note, over) = ("", String::new());
+    Plot { title: "Calls", note, captioned: false, summary, x_name: "", x, y: &y, height, marks, over }
+        .write(out);
+    out.push_str(
+        "<p class=\"caveat\">A server's account gives durations without their place in time: its stages until the first \
+         token are laid down in the order of the line from the moment of sending. Point at a call for its numbers; choose \
+         a stage in the legend to see it alone.</p></div>",
+    );
+}
+
+/// A lane for each call, and how many lanes there are: the first that is free, with a little room between two calls.
+fn lanes(calls: &[(&Sample, Vec<Span>)], room_ns: u64) -> (Vec<usize>, usize) {
+    let mut free_from: Vec<u64> = Vec::new();
+    let mut lanes = Vec::with_capacity(calls.len());
+    for (sample, spans) in calls {
+        let end = spans.last().map_or(sample.intended_ns, |span| span.to_ns) + room_ns;
+        let lane = free_from.iter().position(|from| *from <= sample.intended_ns).unwrap_or(free_from.len());
+        match free_from.get_mut(lane) {
+            Some(from) => *from = end,
+            None => free_from.push(end),
+        }
+        lanes.push(lane);
+    }
+    (lanes, free_from.len())
+}
+
+fn legend(out: &mut String, phases: &BTreeSet<Phase>) {
+    out.push_str(
+        "<div class=\"tools\"><div class=\"choice\" role=\"group\" aria-label=\"Which calls stand out\">",
+    );
     for (value, label) in [("all", "All"), ("slow", "Slowest 5 %"), ("failed", "Failed")] {
         let pressed = value == "all";
-        let _ = write!(out, "<button type=\"button\" data-choose=\"{value}\" aria-pressed=\"{pressed}\">{label}</button>");
+        let _ = write!(
+            out,
+            "<button type=\"button\" data-choose=\"{value}\" aria-pressed=\"{pressed}\">{label}</button>"
+        );
     }
     out.push_str("</div><div class=\"legend\" role=\"group\" aria-label=\"Stages\">");
-    for phase in &phases {
+    for phase in phases {
         let (slug, name) = (phase.slug(), phase.name());
         let meaning = escape::text(phase.meaning());
         let _ = write!(
@@ -88,16 +142,6 @@ pub fn chart(out: &mut String, results: &Results, x: &Axis) {
         );
     }
     out.push_str("<span class=\"key\"><i class=\"cross\">×</i>failed</span></div></div>");
-    let height = (indices.len() as f64 * 9.0).clamp(60.0, 760.0);
-    let y = Axis::linear(1.0, |_| String::new()).without_ticks();
-    let title = format!("Calls <small>a lane each, the first intended at the top. {rule}</small>");
-    let summary = format!("{rule} Coloured by what each call was waiting for.");
-    Plot { title: &title, summary, x_name: "", y_name: "", x, y: &y, height, marks, over: String::new() }.write(out);
-    out.push_str(
-        "<p class=\"caveat\">A server's account gives durations without their place in time: its stages until the first \
-         token are laid down in the order of the line from the moment of sending. Point at a lane for its numbers; choose \
-         a stage in the legend to see it alone.</p></div>",
-    );
 }
 
 /// The TTFT in nanoseconds that 95 % of the calls with a first token do not exceed.
@@ -113,14 +157,14 @@ fn slow_threshold(results: &Results) -> u64 {
 
 struct Lane<'a> {
     sample: &'a Sample,
+    spans: &'a [Span],
     y: f64,
     step: f64,
     slow: u64,
 }
 
-fn one(out: &mut String, results: &Results, x: &Axis, lane: Lane, phases: &mut BTreeSet<Phase>) {
-    let Lane { sample, y, step, slow } = lane;
-    let spans = phases::spans(sample, results.window.run_ns);
+fn one(out: &mut String, x: &Axis, lane: Lane) {
+    let Lane { sample, spans, y, step, slow } = lane;
     let ttft = sample.chunks.first().map(|chunk| chunk.at_ns.saturating_sub(sample.intended_ns));
     let failed = sample.outcome.is_failure();
     let mut class = String::new();
@@ -132,11 +176,12 @@ fn one(out: &mut String, results: &Results, x: &Axis, lane: Lane, phases: &mut B
     }
     let _ = write!(
         out,
-        "<g class=\"c{class}\" data-t=\"{}\"><path class=\"hit\" d=\"M0 {y:.1}H{SIDE}\" style=\"stroke-width:{step:.1}\"/>",
-        tip(sample, &spans)
+        "<g class=\"c{class}\" data-t=\"{}\"><path class=\"hit\" d=\"M{:.1} {y:.1}H{:.1}\" style=\"stroke-width:{step:.1}\"/>",
+        tip(sample, spans),
+        x.at(sample.intended_ns as f64 / 1e9) - 1.0,
+        x.at(spans.last().map_or(sample.intended_ns, |span| span.to_ns) as f64 / 1e9) + 1.0,
     );
-    for span in &spans {
-        phases.insert(span.phase);
+    for span in spans {
         let (left, right) = (x.at(span.from_ns as f64 / 1e9), x.at(span.to_ns as f64 / 1e9));
         let width = (right - left).max(0.3);
         let _ = write!(out, "<path class=\"{}\" d=\"M{left:.1} {y:.1}h{width:.1}\"/>", span.phase.slug());
@@ -152,7 +197,7 @@ fn one(out: &mut String, results: &Results, x: &Axis, lane: Lane, phases: &mut B
 /// Phases of a lane that its numbers name.
 const TIP_PHASES: usize = 6;
 
-fn tip(sample: &Sample, spans: &[phases::Span]) -> String {
+fn tip(sample: &Sample, spans: &[Span]) -> String {
     let mut out = format!("call {} · {}", sample.call.0, sample.outcome.class());
     if let Some(first) = sample.chunks.first() {
         let ms = |at: u64| Some(at.saturating_sub(sample.intended_ns) as f64 / 1e6);
@@ -193,15 +238,29 @@ mod tests {
     }
 
     #[test]
+    fn calls_at_the_same_time_never_share_a_lane() {
+        let samples =
+            [sample(0, 0, &[100]), sample(1, 50, &[150]), sample(2, 120, &[220]), sample(3, 121, &[300])];
+        let calls: Vec<(&Sample, Vec<Span>)> =
+            samples.iter().map(|sample| (sample, phases::spans(sample, 0))).collect();
+        assert_eq!(lanes(&calls, 0), (vec![0, 1, 0, 2], 3));
+        assert_eq!(lanes(&calls, 30_000_000), (vec![0, 1, 2, 3], 4), "room is kept between two calls");
+    }
+
+    #[test]
     fn many_calls_are_thinned_evenly_and_keep_the_slow_and_the_failed() {
-        let mut samples: Vec<Sample> = (0..5_000).map(|call| sample(call, 100 + call, &[140 + call])).collect();
+        let mut samples: Vec<Sample> =
+            (0..5_000).map(|call| sample(call, 100 + call, &[140 + call])).collect();
         samples[4_321].chunks[0].at_ns += 1_000_000_000;
         samples[17].outcome = Outcome::TimedOut;
         let (indices, rule) = chosen(&samples);
         assert!(indices.len() <= LANES_MAX && indices.len() > LANES_MAX - SLOW - FAILED);
         assert!(indices.contains(&4_321) && indices.contains(&17), "the slow and the failed are kept");
         let gaps = indices.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-        assert!(gaps <= 5_000usize.div_ceil(LANES_MAX - SLOW - FAILED), "no part of the run is left out: {gaps}");
+        assert!(
+            gaps <= 5_000usize.div_ceil(LANES_MAX - SLOW - FAILED),
+            "no part of the run is left out: {gaps}"
+        );
         assert!(rule.contains("of 5,000 calls"), "{rule}");
     }
 }

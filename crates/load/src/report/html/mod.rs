@@ -56,7 +56,10 @@ pub fn page(report: &Report) -> String {
             tables::definitions(&mut out, report);
         }
     }
-    let _ = write!(out, "</main><div id=\"tip\" role=\"status\" hidden></div><script>{SCRIPT}</script></body></html>");
+    let _ = write!(
+        out,
+        "</main><div id=\"tip\" role=\"status\" hidden></div><script>{SCRIPT}</script></body></html>"
+    );
     out
 }
 

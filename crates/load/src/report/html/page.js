@@ -1,5 +1,6 @@
 // Hints under the pointer, and what stands out among the lanes. Nothing else; without it the page says the same.
 (() => {
+  document.documentElement.dataset.ready = '1';
   const tip = document.getElementById('tip');
   const show = (target, x, y) => {
     tip.textContent = target.getAttribute('data-t');

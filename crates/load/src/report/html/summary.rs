@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::open_section;
-use crate::report::number::{count, duration, interval, percent, quantity, value_text};
+use crate::report::number::{count, duration, interval, percent, plain, quantity, value_text};
 use crate::report::table::{endpoint, pacing, window};
 use crate::report::{MetricRow, Origin, Report};
 use crate::results::Results;
@@ -15,7 +15,11 @@ const LIST_MAX: usize = 16;
 
 pub fn header(out: &mut String, report: &Report, results: &Results) {
     let target = &results.target;
-    let _ = write!(out, "<header><p class=\"brand\">Firstlight <span>load report</span></p><h1>{}</h1>", text(&report.title));
+    let _ = write!(
+        out,
+        "<header><p class=\"brand\">Firstlight <span>load report</span></p><h1>{}</h1>",
+        text(&report.title)
+    );
     let void = &results.health.void;
     if void.is_empty() {
         out.push_str("<p class=\"state ok\"><b>Counts</b> The client kept up; nothing voids this run.</p>");
@@ -31,7 +35,15 @@ pub fn header(out: &mut String, report: &Report, results: &Results) {
         .map_or_else(|_| "–".to_owned(), |began| began.strftime("%Y-%m-%d %H:%M:%S UTC").to_string());
     let facts = [
         ("Target", format!("<span class=\"mono\">{}</span>", text(&target.url))),
-        ("Model", format!("{} <small>{}, {}</small>", text(&target.model), text(&target.kind), text(&endpoint(results)))),
+        (
+            "Model",
+            format!(
+                "{} <small>{}, {}</small>",
+                text(&target.model),
+                text(&target.kind),
+                text(&endpoint(results))
+            ),
+        ),
         ("Workload", format!("{} <small>seed {}</small>", text(&results.workload), results.seed)),
         ("Pacing", text(&pacing(&results.pacing))),
         ("Window", text(&window(results))),
@@ -46,7 +58,8 @@ pub fn header(out: &mut String, report: &Report, results: &Results) {
 
 fn outcomes(results: &Results) -> String {
     let classes = results.outcomes.iter().take(LIST_MAX);
-    let mut parts: Vec<String> = classes.map(|(class, n)| format!("{} {}", count(*n), short(class, 40))).collect();
+    let mut parts: Vec<String> =
+        classes.map(|(class, n)| format!("{} {}", count(*n), short(class, 40))).collect();
     if results.samples_dropped > 0 {
         parts.push(format!("<small>samples of {} not kept</small>", count(results.samples_dropped)));
     }
@@ -61,7 +74,7 @@ pub fn figures(out: &mut String, report: &Report, results: &Results) {
         if let Some(row) = report.metrics.iter().find(named) {
             let _ = write!(
                 out,
-                "<div class=\"figure\"><p>{name} <small>p95</small></p><b>{}</b><p class=\"sub\">p50 {} · p99 {}</p></div>",
+                "<div class=\"figure\"><p>{name} <small>p95</small></p><b>{}</b><p class=\"sub\"><span>p50 {}</span> <span>p99 {}</span></p></div>",
                 big(&quantity(row.p95, &row.unit)),
                 text(&quantity(row.p50, &row.unit)),
                 text(&quantity(row.p99, &row.unit))
@@ -77,10 +90,10 @@ pub fn figures(out: &mut String, report: &Report, results: &Results) {
             big(&quantity(row.mean, &row.unit))
         );
     }
-    let counted = results.samples.iter().filter(|sample| crate::report::tally::counts(sample, results.window));
-    let (n, failed) = counted.fold((0u64, 0u64), |(n, failed), sample| {
-        (n + 1, failed + u64::from(sample.outcome.is_failure()))
-    });
+    let counted =
+        results.samples.iter().filter(|sample| crate::report::tally::counts(sample, results.window));
+    let (n, failed) = counted
+        .fold((0u64, 0u64), |(n, failed), sample| (n + 1, failed + u64::from(sample.outcome.is_failure())));
     if n > 0 {
         let _ = write!(
             out,
@@ -114,7 +127,7 @@ pub fn slo(out: &mut String, report: &Report) {
         let _ = write!(
             out,
             "<div class=\"capacity\"><b>{}</b><p>{unit} @ SLO</p><p class=\"sub\">{ci}</p></div>",
-            value_text(capacity)
+            plain(capacity)
         );
     }
     out.push_str("<div class=\"rest\"><ul class=\"objectives\">");
@@ -193,7 +206,10 @@ pub fn health(results: &Results) -> Vec<(&'static str, String)> {
         ("Sent late, worst", worst),
         ("Longest stall of the client", ms(health.stall_ns)),
         ("Processor time used by the client", format!("{} cores", value_text(health.cpu_cores))),
-        ("Whole machine busy", health.machine_busy.map_or_else(|| "not known".to_owned(), percent)),
+        (
+            "Whole machine busy",
+            health.machine_busy.map_or_else(|| "not known".to_owned(), super::escape::percent),
+        ),
         ("Connection errors", count(health.connection_errors)),
         ("Connections tried again", count(health.retries)),
     ]

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::plot::{Axis, Plot, SIDE, over_label, plain};
+use super::plot::{Axis, Plot, SIDE, over_label};
 use super::{ROWS_MAX, escape, open_section};
-use crate::report::number::{count, percent, quantity, value_text};
+use crate::report::number::{count, plain, quantity, value_text};
 use crate::report::{LevelRow, Report};
 
 pub fn section(out: &mut String, report: &Report) {
@@ -12,7 +12,7 @@ pub fn section(out: &mut String, report: &Report) {
         return;
     }
     let lead = "Each point is a level, joined in the order of growing load, which stands beside it. Filled: all objectives \
-                met. Hollow: not met. Crossed: void.";
+                met. Hollow: not met. Dotted: void.";
     open_section(out, "sweep", "Throughput against latency", lead);
     out.push_str("<div class=\"two\">");
     let levels: Vec<&LevelRow> = report.levels.iter().take(ROWS_MAX).collect();
@@ -31,7 +31,8 @@ fn chart(
     name: &str,
     value: impl Fn(&LevelRow) -> Option<f64>,
 ) {
-    let objective = report.slo.iter().flat_map(|slo| &slo.objectives).find(|objective| objective.metric == metric);
+    let objective =
+        report.slo.iter().flat_map(|slo| &slo.objectives).find(|objective| objective.metric == metric);
     let limit = objective.map(|objective| objective.limit).filter(|limit| limit.is_finite() && *limit > 0.0);
     let drawn: Vec<(&LevelRow, f64)> =
         levels.iter().filter_map(|level| Some((*level, value(level)?))).collect();
@@ -42,7 +43,7 @@ fn chart(
         return;
     }
     let infinite = drawn.iter().any(|(_, ms)| ms.is_infinite());
-    let y = Axis::log_ms(least * 0.8, most * if infinite { 3.0 } else { 1.25 });
+    let y = Axis::log_ms(least * 0.8, most * if infinite { 3.0 } else { 1.25 }, 8);
     let y = if infinite { y.with_end("∞") } else { y };
     let most_tokens = drawn.iter().map(|(level, _)| level.throughput).fold(0.0, f64::max);
     let x = Axis::linear(most_tokens * 1.04, plain);
@@ -57,7 +58,9 @@ fn chart(
     let place = |(level, ms): &(&LevelRow, f64)| (x.at(level.throughput), SIDE - y.at(*ms));
     let path: Vec<String> = drawn.iter().map(place).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     let _ = write!(marks, "<path class=\"joined\" d=\"M{}\"/>", path.join("L"));
-    for point in &drawn {
+    let labels =
+        labels(&drawn.iter().map(|(level, _)| level.load).collect::<Vec<_>>(), |index| place(&drawn[index]));
+    for (point, label) in drawn.iter().zip(labels) {
         let (level, ms) = point;
         let (left, top) = place(point);
         let state = match (level.void.is_empty(), level.passes) {
@@ -65,24 +68,42 @@ fn chart(
             (true, Some(false)) => "missed",
             _ => "met",
         };
+        // Towards the right end a label stands left of its point, where there is room.
+        let side = if left > 0.85 * SIDE { " left" } else { "" };
         let unit = escape::short(&level.load_unit, 16);
         let _ = write!(
             over,
-            "<span class=\"point {state}\" tabindex=\"0\" style=\"left:{:.2}%;top:{:.2}%\" data-t=\"{} {unit}: {} tokens/s, {name} {}, {} errors\"><b>{}</b></span>",
+            "<span class=\"point {state}{side}\" tabindex=\"0\" style=\"left:{:.2}%;top:{:.2}%\" data-t=\"{} {unit}: {} tokens/s, {name} {}, {} errors\"><b>{}</b></span>",
             left / SIDE * 100.0,
             top / SIDE * 100.0,
-            value_text(level.load),
+            plain(level.load),
             value_text(level.throughput),
             quantity(Some(*ms), "ms"),
-            percent(level.errors),
-            value_text(level.load),
+            escape::percent(level.errors),
+            label,
         );
     }
     let summary = format!("{name} at {} levels of load; the table below has the numbers", drawn.len());
-    let title = format!("{name} <small>from the intended time</small>");
-    let title = if metric == "itl_p95" { name.to_owned() } else { title };
+    let note = if metric == "itl_p95" { "between tokens" } else { "from the intended time" };
     let x_name = "output tokens a second";
-    Plot { title: &title, summary, x_name, y_name: "", x: &x, y: &y, height: 280.0, marks, over }.write(out);
+    Plot { title: name, note, captioned: true, summary, x_name, x: &x, y: &y, height: 280.0, marks, over }
+        .write(out);
+}
+
+/// Labels of the points. Points that lie close together share the label of the first of them.
+fn labels(loads: &[f64], place: impl Fn(usize) -> (f64, f64)) -> Vec<String> {
+    let mut labels = vec![String::new(); loads.len()];
+    let mut owner = 0;
+    for (index, load) in loads.iter().enumerate() {
+        let ((x, y), (owner_x, owner_y)) = (place(index), place(owner));
+        if index > 0 && (x - owner_x).abs() < 60.0 && (y - owner_y).abs() < 60.0 {
+            let _ = write!(labels[owner], ", {}", plain(*load));
+        } else {
+            labels[index] = plain(*load);
+            owner = index;
+        }
+    }
+    labels
 }
 
 fn table(out: &mut String, report: &Report, levels: &[&LevelRow]) {
@@ -104,16 +125,20 @@ fn table(out: &mut String, report: &Report, levels: &[&LevelRow]) {
         let _ = write!(
             out,
             "<tr{focus}><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"l\">{verdict}{shown}</tr>",
-            value_text(level.load),
+            plain(level.load),
             count(level.n),
             value_text(level.throughput),
             quantity(level.ttft_p95, "ms"),
             quantity(level.itl_p95, "ms"),
-            percent(level.errors),
+            escape::percent(level.errors),
         );
     }
     out.push_str("</tbody></table></div>");
     if report.levels.len() > levels.len() {
-        let _ = write!(out, "<p class=\"caveat\">{} further levels are in the JSON file.</p>", report.levels.len() - levels.len());
+        let _ = write!(
+            out,
+            "<p class=\"caveat\">{} further levels are in the JSON file.</p>",
+            report.levels.len() - levels.len()
+        );
     }
 }

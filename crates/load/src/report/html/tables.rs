@@ -11,7 +11,12 @@ use crate::report::{MetricRow, Origin, Report, tally};
 use crate::results::Results;
 
 pub fn metrics(out: &mut String, report: &Report) {
-    open_section(out, "metrics", "Metrics", "Failed calls count as infinite: a percentile that reaches them is ∞.");
+    open_section(
+        out,
+        "metrics",
+        "Metrics",
+        "Failed calls count as infinite: a percentile that reaches them is ∞.",
+    );
     const GROUPS: [(Origin, &str); 3] = [
         (Origin::Intended, "From the intended time"),
         (Origin::Sent, "From the time of sending"),
@@ -28,7 +33,8 @@ pub fn metrics(out: &mut String, report: &Report) {
             if distributions(origin).next().is_none() {
                 continue;
             }
-            let _ = write!(out, "<tbody><tr class=\"group\"><th class=\"l\" colspan=\"10\">{title}</th></tr>");
+            let _ =
+                write!(out, "<tbody><tr class=\"group\"><th class=\"l\" colspan=\"10\">{title}</th></tr>");
             distributions(origin).for_each(|row| distribution(out, row));
             out.push_str("</tbody>");
         }
@@ -54,8 +60,18 @@ pub fn metrics(out: &mut String, report: &Report) {
 }
 
 fn distribution(out: &mut String, row: &MetricRow) {
-    let failed = if row.infinite > 0 { format!("<span class=\"bad\">{}</span>", count(row.infinite)) } else { "0".to_owned() };
-    let _ = write!(out, "<tr><th class=\"l\" title=\"{}\">{}<td>{}<td>{failed}", text(&row.definition), short(&row.name, 60), count(row.n));
+    let failed = if row.infinite > 0 {
+        format!("<span class=\"bad\">{}</span>", count(row.infinite))
+    } else {
+        "0".to_owned()
+    };
+    let _ = write!(
+        out,
+        "<tr><th class=\"l\" title=\"{}\">{}<td>{}<td>{failed}",
+        text(&row.definition),
+        short(&row.name, 60),
+        count(row.n)
+    );
     for value in [row.mean, row.p50, row.p90, row.p95, row.p99, row.max] {
         let infinite = if value.is_some_and(f64::is_infinite) { " class=\"bad\"" } else { "" };
         let _ = write!(out, "<td{infinite}>{}", text(&quantity(value, &row.unit)));
@@ -65,7 +81,8 @@ fn distribution(out: &mut String, row: &MetricRow) {
 
 fn ci(row: &MetricRow) -> String {
     row.ci95.as_ref().map_or_else(String::new, |ci| {
-        let of = if row.p50.is_some() { format!("<small>{}</small> ", short(&ci.of, 12)) } else { String::new() };
+        let of =
+            if row.p50.is_some() { format!("<small>{}</small> ", short(&ci.of, 12)) } else { String::new() };
         format!("{of}{}", text(&interval(ci.low, ci.high, &row.unit)))
     })
 }
@@ -83,18 +100,27 @@ pub fn errors_and_health(out: &mut String, results: &Results) {
     } else {
         out.push_str("<table class=\"errors\"><tbody>");
         for class in &errors {
-            let _ = write!(out, "<tr class=\"group\"><td>{}<th class=\"l\">{}</tr>", count(class.n), text(&class.class));
+            let _ = write!(
+                out,
+                "<tr class=\"group\"><td>{}<th class=\"l\">{}</tr>",
+                count(class.n),
+                text(&class.class)
+            );
             for (detail, n) in &class.details {
                 let _ = write!(out, "<tr><td>{}<td class=\"l mono\">{}</tr>", count(*n), text(detail));
             }
             if class.others > 0 && !class.details.is_empty() {
-                let _ = write!(out, "<tr><td>{}<td class=\"l\">other, or nothing was said</tr>", count(class.others));
+                let _ = write!(
+                    out,
+                    "<tr><td>{}<td class=\"l\">other, or nothing was said</tr>",
+                    count(class.others)
+                );
             }
         }
         out.push_str("</tbody></table>");
     }
     let usage = tally::usage(results);
-    let class = if usage.differing > 0 { " class=\"bad\"" } else { "" };
+    let class = if usage.differing > 0 { " class=\"warn\"" } else { "" };
     let _ = write!(out, "<h3>Token counts</h3><p{class}>{}.</p></div>", text(&usage.sentence()));
     out.push_str("<div><h3>The client</h3><table><tbody>");
     for (name, value) in summary::health(results) {
@@ -104,7 +130,12 @@ pub fn errors_and_health(out: &mut String, results: &Results) {
 }
 
 pub fn definitions(out: &mut String, report: &Report) {
-    open_section(out, "definitions", "Definitions", "A metric is the time between two named boundaries. All times are read from one monotonic clock at the client.");
+    open_section(
+        out,
+        "definitions",
+        "Definitions",
+        "A metric is the time between two named boundaries. All times are read from one monotonic clock at the client.",
+    );
     out.push_str("<dl class=\"definitions\">");
     for row in report.metrics.iter().take(ROWS_MAX) {
         let from = match row.from {
@@ -112,13 +143,13 @@ pub fn definitions(out: &mut String, report: &Report) {
             Origin::Sent => ", from the time of sending",
             Origin::Neither => "",
         };
+        let unit = if row.unit == "ms" { String::new() } else { format!(", {}", short(&row.unit, 20)) };
         let note = row.note.as_deref().map_or_else(String::new, |note| format!(" <em>{}</em>", text(note)));
         let _ = write!(
             out,
-            "<div><dt>{}<small>{from}</small></dt><dd>{} <small>{}</small>{note}</dd></div>",
+            "<div><dt>{}<small>{from}{unit}</small></dt><dd>{}{note}</dd></div>",
             short(&row.name, 60),
             text(&row.definition),
-            short(&row.unit, 20)
         );
     }
     out.push_str("</dl><h3>Stages in this report</h3><dl class=\"definitions\">");

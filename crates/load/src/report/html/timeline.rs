@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::plot::{Axis, Plot, SIDE, over_label, plain, seconds};
+use super::plot::{Axis, Plot, SIDE, seconds};
 use super::{lanes, open_section};
-use crate::report::number::{count, value_text};
+use crate::report::number::{counted, plain, value_text};
 use crate::results::Results;
 
 /// Points of a line over time.
@@ -31,7 +31,10 @@ pub fn shade(results: &Results, x: &Axis) -> String {
     for (left, right) in [(0.0, from), (to, SIDE)] {
         if right > left {
             let width = right - left;
-            let _ = write!(out, "<rect class=\"cut\" x=\"{left:.1}\" y=\"0\" width=\"{width:.1}\" height=\"{SIDE}\"/>");
+            let _ = write!(
+                out,
+                "<rect class=\"cut\" x=\"{left:.1}\" y=\"0\" width=\"{width:.1}\" height=\"{SIDE}\"/>"
+            );
         }
     }
     out
@@ -55,9 +58,10 @@ fn tokens(out: &mut String, results: &Results, x: &Axis) {
         let _ = write!(path, "L{left:.1} {height:.1}H{:.1}", left + step);
     }
     let marks = format!("{}<path class=\"fill\" d=\"{path}V1000Z\"/>", shade(results, x));
-    let title = format!("Output tokens a second <small>in steps of {} s</small>", value_text(width));
+    let note = format!("in steps of {} s", value_text(width));
     let summary = format!("at most {} tokens/s", value_text(most));
-    Plot { title: &title, summary, x_name: "", y_name: "", x, y: &y, height: 110.0, marks, over: String::new() }
+    let (title, over) = ("Output tokens a second", String::new());
+    Plot { title, note: &note, captioned: true, summary, x_name: "", x, y: &y, height: 110.0, marks, over }
         .write(out);
 }
 
@@ -84,7 +88,9 @@ fn in_flight(out: &mut String, results: &Results, x: &Axis) {
     let (mut now, mut next) = (0i64, 0);
     for (index, peak) in peaks.iter_mut().enumerate() {
         *peak = now;
-        while let Some((at, change)) = changes.get(next).filter(|(at, _)| *at as f64 <= (index + 1) as f64 * step) {
+        while let Some((at, change)) =
+            changes.get(next).filter(|(at, _)| *at as f64 <= (index + 1) as f64 * step)
+        {
             let _ = at;
             now += change;
             *peak = (*peak).max(now);
@@ -99,12 +105,12 @@ fn in_flight(out: &mut String, results: &Results, x: &Axis) {
         let _ = write!(path, "L{left:.1} {:.1}H{:.1}", SIDE - y.at(*peak as f64), left + width);
     }
     let marks = format!("{}<path class=\"fill second\" d=\"{path}V1000Z\"/>", shade(results, x));
-    let mut over = String::new();
+    let mut note = "the most at once in each step".to_owned();
     if unknown_end > 0 {
-        let text = format!("{} calls without a known end are not in it", count(unknown_end));
-        over_label(&mut over, "note", SIDE, 0.0, &text);
+        let _ = write!(note, "; without {} whose end was not seen", counted(unknown_end, "call", "calls"));
     }
-    let title = "Calls in flight <small>the most at once in each step</small>";
     let summary = format!("at most {most} at once");
-    Plot { title, summary, x_name: "", y_name: "", x, y: &y, height: 80.0, marks, over }.write(out);
+    let (title, over) = ("Calls in flight", String::new());
+    Plot { title, note: &note, captioned: true, summary, x_name: "", x, y: &y, height: 80.0, marks, over }
+        .write(out);
 }

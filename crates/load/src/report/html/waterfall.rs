@@ -1,11 +1,12 @@
 //! Where time goes: the median cohort beside the slowest one, stage by stage. A cohort's stages are means over its calls;
 //! percentiles of stages are never added or subtracted, because they belong to different calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::escape::percent;
 use super::open_section;
-use crate::report::number::{count, counted, duration, percent};
+use crate::report::number::{count, counted, duration};
 use crate::report::phases::{Account, Breakdown, Phase, breakdown};
 use crate::report::tally;
 use crate::results::Results;
@@ -56,9 +57,10 @@ fn cohorts(mut calls: Vec<(u64, BTreeMap<Phase, u64>)>) -> Option<[Cohort; 2]> {
 pub fn section(out: &mut String, results: &Results) {
     let lead = "The <b>median cohort</b> is the middle tenth of the calls by latency, the <b>p99 cohort</b> the slowest \
                 hundredth (at least 5 calls). Bars are means over a cohort's calls, so they add up to its mean latency. \
-                Finished calls that count only.";
+                Finished calls that count only. Stages below 0.3 % of both cohorts stand together as the small ones.";
     open_section(out, "waterfall", "Where the time goes", lead);
-    let finished = |sample: &&Sample| tally::counts(sample, results.window) && sample.outcome == Outcome::Finished;
+    let finished =
+        |sample: &&Sample| tally::counts(sample, results.window) && sample.outcome == Outcome::Finished;
     let parts: Vec<Breakdown> = results.samples.iter().filter(finished).filter_map(breakdown).collect();
     account(out, &parts);
     let to_first = |parts: &Breakdown| phases(&parts.to_first_token);
@@ -93,7 +95,11 @@ fn account(out: &mut String, parts: &[Breakdown]) {
         );
     } else if shown < parts.len() as u64 {
         let all = count(parts.len() as u64);
-        let _ = write!(out, "<p class=\"caveat\">{} of {all} calls came with the server's account.</p>", count(shown));
+        let _ = write!(
+            out,
+            "<p class=\"caveat\">{} of {all} calls came with the server's account.</p>",
+            count(shown)
+        );
     }
     if contradicts > 0 {
         let calls = counted(contradicts, "call", "calls");
@@ -116,36 +122,58 @@ fn pair(out: &mut String, title: &str, parts: &[Breakdown], of: impl Fn(&Breakdo
         return;
     };
     out.push_str("<div class=\"two\">");
+    let small = small(&cohorts);
     for cohort in &cohorts {
-        bars(out, cohort);
+        bars(out, cohort, &small);
     }
     out.push_str("</div>");
     growth(out, &cohorts);
 }
 
-fn bars(out: &mut String, cohort: &Cohort) {
+/// Phases with less than this share of both cohorts' time are shown together.
+const SMALL: f64 = 0.003;
+
+fn small(cohorts: &[Cohort; 2]) -> BTreeSet<Phase> {
+    let share = |cohort: &Cohort, phase: &Phase| {
+        cohort.mean_ns.get(phase).copied().unwrap_or(0.0) / cohort.total_ns().max(1.0)
+    };
+    let phases = cohorts.iter().flat_map(|cohort| cohort.mean_ns.keys().copied());
+    let small: BTreeSet<Phase> =
+        phases.filter(|phase| cohorts.iter().all(|cohort| share(cohort, phase) < SMALL)).collect();
+    if small.len() > 1 { small } else { BTreeSet::new() }
+}
+
+fn bars(out: &mut String, cohort: &Cohort, small: &BTreeSet<Phase>) {
     let total = cohort.total_ns().max(1.0);
     let _ = write!(
         out,
-        "<figure class=\"fall\"><figcaption>{} <small>{}, mean</small><b>{}</b></figcaption><table><thead class=\"sr\"><tr>\
+        "<figure class=\"fall\"><figcaption>{} <small>{}, mean</small><b>{}</b></figcaption><table><colgroup><col class=\"name\"><col><col class=\"ms\"><col class=\"share\"></colgroup><thead class=\"sr\"><tr>\
          <th class=\"l\">stage<th>place<th>mean<th>share</tr></thead><tbody>",
         cohort.name,
         counted(cohort.n as u64, "call", "calls"),
         duration(total / 1e6)
     );
     let mut at = 0.0;
-    for (phase, ns) in &cohort.mean_ns {
+    let mut row = |slug: &str, title: &str, name: &str, ns: f64| {
         let (left, width) = (at / total * 100.0, ns / total * 100.0);
         let _ = write!(
             out,
-            "<tr class=\"{}\"><th class=\"l\" title=\"{}\">{}<td class=\"way\"><i style=\"left:{left:.2}%;width:{width:.2}%\"></i><td>{}<td>{}</tr>",
-            phase.slug(),
-            super::escape::text(phase.meaning()),
-            phase.name(),
+            "<tr class=\"{slug}\"><th class=\"l\" title=\"{title}\">{name}<td class=\"way\"><i style=\"left:{left:.2}%;width:{width:.2}%\"></i><td>{}<td>{}</tr>",
             duration(ns / 1e6),
             percent(ns / total)
         );
         at += ns;
+    };
+    for (phase, ns) in cohort.mean_ns.iter().filter(|(phase, _)| !small.contains(phase)) {
+        row(&phase.slug(), &super::escape::text(phase.meaning()), phase.name(), *ns);
+    }
+    let rest: Vec<(&Phase, &f64)> =
+        cohort.mean_ns.iter().filter(|(phase, _)| small.contains(phase)).collect();
+    if !rest.is_empty() {
+        let each = |(phase, ns): &(&Phase, &f64)| format!("{} {}", phase.name(), duration(**ns / 1e6));
+        let title: Vec<String> = rest.iter().map(each).collect();
+        let sum = rest.iter().map(|(_, ns)| **ns).sum();
+        row("p-rest", &title.join(", "), &format!("{} small ones", rest.len()), sum);
     }
     out.push_str("</tbody></table></figure>");
 }
@@ -178,7 +206,11 @@ mod tests {
             .collect();
         let [median, slow] = cohorts(calls).unwrap();
         assert_eq!((median.n, slow.n), (100, 10));
-        assert!((median.total_ns() - 5_005.0).abs() < 1e-6, "mean of ranks 451 to 550: {}", median.total_ns());
+        assert!(
+            (median.total_ns() - 5_005.0).abs() < 1e-6,
+            "mean of ranks 451 to 550: {}",
+            median.total_ns()
+        );
         assert!((slow.total_ns() - 9_955.0).abs() < 1e-6, "mean of ranks 991 to 1000: {}", slow.total_ns());
         assert!((slow.mean_ns[&Phase::FirstByte] - 995.5).abs() < 1e-6);
     }
