@@ -37,3 +37,5 @@ pub mod capacity;
 pub mod compare;
 
 pub mod verdict;
+
+pub mod report;
