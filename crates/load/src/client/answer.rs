@@ -114,11 +114,6 @@ impl Reading {
     pub fn end(mut self, outcome: Outcome) -> Ended {
         let read = self.reader.end();
         let sample = &mut self.sample;
-        // What the server says at the end of each frame is as good as what it says in the frame.
-        if let Some(told) = read.frame_tokens.filter(|told| told.len() == sample.chunks.len()) {
-            sample.chunks.iter_mut().zip(told).for_each(|(chunk, tokens)| chunk.tokens = tokens);
-            self.uncounted = false;
-        }
         sample.finish_reason = read.finish_reason;
         sample.server = crate::sample::ServerAccount { kind: sample.server.kind.clone(), ..read.server };
         let told = told(read.frame_tokens.as_deref(), &mut sample.chunks);

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::Results;
 
+pub mod assemble;
+
 pub mod number;
 
 pub mod phases;
