@@ -67,7 +67,8 @@ impl Client {
     ) -> Ended {
         let written = adapter.write(resolved);
         let mut sample = blank(call, intended);
-        sample.body = Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        sample.body =
+            Sha256::digest(&written.body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         sample.server.kind = adapter.kind().to_owned();
         let mut reading = Reading::new(sample, adapter.reader());
         let outcome = {
@@ -90,7 +91,9 @@ impl Client {
         };
         let request = match self.request(path, body) {
             Ok(request) => request,
-            Err(error) => return Outcome::Malformed { detail: format!("the request cannot be made: {error}") },
+            Err(error) => {
+                return Outcome::Malformed { detail: format!("the request cannot be made: {error}") };
+            }
         };
         connection.stamps.restart();
         let response = self.response(&mut connection, request).await;

@@ -126,7 +126,11 @@ impl Collector {
 
     pub fn failed(&self) -> u64 {
         let fine = ["finished", "empty", "in_flight"];
-        self.outcomes.iter().filter(|(class, _)| !fine.contains(&class.as_str())).map(|(_, count)| count).sum()
+        self.outcomes
+            .iter()
+            .filter(|(class, _)| !fine.contains(&class.as_str()))
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// Figures over all calls, by name.

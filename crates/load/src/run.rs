@@ -161,9 +161,16 @@ pub async fn run(
     let run_ns = run.client.clock.now();
     teller.abort();
     drop(calls);
-    let collector = std::mem::replace(&mut *run.collector.lock().expect("no holder panics"), Collector::new(0));
+    let collector =
+        std::mem::replace(&mut *run.collector.lock().expect("no holder panics"), Collector::new(0));
     let health = health.end(&collector);
-    let window = window(&plan.duration, sending_ended, run.latest.load(Ordering::Relaxed), plan.warm_up, plan.cool_down);
+    let window = window(
+        &plan.duration,
+        sending_ended,
+        run.latest.load(Ordering::Relaxed),
+        plan.warm_up,
+        plan.cool_down,
+    );
     let window = Window { run_ns, ..window? };
     let outcomes = collector.outcomes.clone();
     let histograms = collector.histograms();
@@ -196,7 +203,8 @@ fn window(
     cool_down: Duration,
 ) -> anyhow::Result<Window> {
     let ns = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let end = duration.as_ref().map_or(latest + 1, |duration| ns(duration).min(sending_ended.max(latest + 1)));
+    let end =
+        duration.as_ref().map_or(latest + 1, |duration| ns(duration).min(sending_ended.max(latest + 1)));
     let window = Window { from_ns: ns(&warm_up), to_ns: end.saturating_sub(ns(&cool_down)), run_ns: 0 };
     anyhow::ensure!(
         window.from_ns < window.to_ns,
@@ -286,7 +294,9 @@ async fn closed(
     // Users stop by themselves; the time until then is the run's, not its drain.
     let over = async {
         match limits.until {
-            Some(until) => tokio::time::sleep_until(run.client.clock.instant(until.as_nanos() as u64).into()).await,
+            Some(until) => {
+                tokio::time::sleep_until(run.client.clock.instant(until.as_nanos() as u64).into()).await
+            }
             None => std::future::pending().await,
         }
     };
