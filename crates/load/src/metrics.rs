@@ -179,9 +179,15 @@ fn notes(results: &Results) -> Vec<String> {
         results.health.void.iter().map(|reason| format!("the run is void: {reason}")).collect();
     if results.samples_dropped > 0 {
         notes.push(format!(
-            "{} calls were not kept; metrics and rates are of the first {}",
+            "{} calls were not kept; metrics and rates are of the first {}, histograms of all",
             results.samples_dropped,
             results.samples.len()
+        ));
+    }
+    if results.held > 0 {
+        notes.push(format!(
+            "{} calls could not be sent when they were intended, as many as allowed being under way; they count from then",
+            results.held
         ));
     }
     if !results.target.stream {

@@ -13,7 +13,6 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub mod bootstrap;
-pub mod hdr;
 
 pub use bootstrap::{DRAWS, Interval, Over};
 

@@ -100,6 +100,8 @@ pub fn run(samples: Vec<Sample>) -> Results {
         window: Window { from_ns: 0, to_ns: end, run_ns: end },
         health: Health::default(),
         outcomes,
+        held: 0,
+        histograms: BTreeMap::new(),
         samples,
         samples_dropped: 0,
     }

@@ -92,7 +92,9 @@ fn subject(name: &str, unit: &str) -> Result<Subject, String> {
             match percent {
                 Some(percent) if 0.0 < percent && percent < 100.0 => Statistic::Percentile(percent),
                 Some(_) => {
-                    return Err(format!("{statistic} is not between p0 and p100; the ends are _min and _max"));
+                    return Err(format!(
+                        "{statistic} is not between p0 and p100; the ends are _min and _max"
+                    ));
                 }
                 None => return Err(unknown()),
             }

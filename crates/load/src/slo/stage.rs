@@ -83,10 +83,15 @@ pub struct Cohort {
 
 /// The part of a call that a metric is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    ToFirst { from_intended: bool },
+pub(crate) enum Part {
+    ToFirst {
+        from_intended: bool,
+    },
+    /// Per token behind the first.
     After,
-    Whole { from_intended: bool },
+    Whole {
+        from_intended: bool,
+    },
 }
 
 fn part(metric: Metric) -> Option<Part> {
@@ -162,7 +167,8 @@ fn failures(results: &Results) -> StageFinding {
     StageFinding::Failures { by_class }
 }
 
-fn shows(sample: &Sample, part: Part) -> bool {
+/// Whether the server tells anything of its own about the part.
+pub(crate) fn shows(sample: &Sample, part: Part) -> bool {
     let told =
         |account: &[(Stage, u64)]| account.iter().any(|(stage, ns)| *stage != Stage::Opaque && *ns > 0);
     match part {
@@ -173,7 +179,7 @@ fn shows(sample: &Sample, part: Part) -> bool {
 }
 
 /// A call's time by place, in milliseconds (a token's share of it for the part after the first).
-fn places(sample: &Sample, part: Part) -> BTreeMap<Place, f64> {
+pub(crate) fn places(sample: &Sample, part: Part) -> BTreeMap<Place, f64> {
     let mut places: BTreeMap<Place, f64> = BTreeMap::new();
     let mut add = |account: &[(Stage, u64)]| {
         for (stage, ns) in account {
