@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bytesize::ByteSize;
+use crate::span::Span;
 
 /// Serves large language models and accounts for every nanosecond of every request.
 #[derive(Debug, Parser)]
@@ -20,6 +21,10 @@ pub enum Command {
     Serve(ServeFlags),
     /// Talk to a model in the terminal; each answer ends with where its time went.
     Chat(ChatFlags),
+    /// Measure any OpenAI-compatible server; find the load at which its users' objectives break.
+    Bench(BenchFlags),
+    /// Compare two runs of the same schedule, call by call and stage by stage.
+    Compare(CompareFlags),
     /// List, fetch and inspect models.
     #[command(subcommand)]
     Model(ModelCommand),
@@ -102,6 +107,148 @@ pub struct ChatFlags {
     /// Tokens that an answer has at most.
     #[arg(long, default_value_t = 1024, value_name = "TOKENS")]
     pub max_tokens: usize,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchFlags {
+    /// The server, such as http://127.0.0.1:8000 (with or without /v1).
+    pub url: String,
+    /// Key to send as `Authorization: Bearer KEY`.
+    #[arg(long, env = "FIRSTLIGHT_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub api_key: Option<String>,
+    /// Model to ask for [default: the first that the server lists].
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Endpoint to call.
+    #[arg(long, value_enum, default_value_t = EndpointFlag::Chat)]
+    pub endpoint: EndpointFlag,
+    /// Ask for whole answers instead of streams.
+    #[arg(long)]
+    pub no_stream: bool,
+    /// What the server is: firstlight, llama.cpp, vllm, sglang, opaque, or auto to ask it.
+    #[arg(long, default_value = "auto")]
+    pub kind: String,
+    /// JSON object whose keys go into every request, such as '{"temperature": 0}'; null takes a key out.
+    #[arg(long, value_name = "JSON")]
+    pub extra: Option<String>,
+
+    /// What to send; docs/load-workloads.md has all forms.
+    #[arg(long, default_value = "synthetic:in=200,out=64", value_name = "SPEC", help_heading = "Workload")]
+    pub workload: String,
+    /// Tokenizer that gives made-up prompts their exact length: a catalogue's name or a .gguf file [default: the served
+    /// model's, if it is here; else English words, about a token each].
+    #[arg(long, value_name = "MODEL", help_heading = "Workload")]
+    pub tokenizer: Option<String>,
+    /// Make prompts of random token ids below this number (completions endpoint only).
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub vocab_size: Option<u32>,
+    /// Seed of prompts, lengths, arrivals and think times.
+    #[arg(long, default_value_t = 1, help_heading = "Workload")]
+    pub seed: u64,
+
+    /// Closed loop: this many users, each waiting for its answer before sending again [default: 1].
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub users: Option<usize>,
+    /// Mean think time of a user between an answer and the next call.
+    #[arg(long, default_value = "0s", value_name = "TIME", help_heading = "Load")]
+    pub think: Span,
+    /// Think times are all the same instead of exponentially distributed.
+    #[arg(long, help_heading = "Load")]
+    pub think_fixed: bool,
+    /// Open loop: calls at their own times, such as poisson:20, constant:5, gamma:20,burstiness=0.5, trace:FILE.
+    #[arg(long, value_name = "SPEC", help_heading = "Load")]
+    pub rate: Option<String>,
+    /// Calls to send.
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub requests: Option<u64>,
+    /// Time to send for [default: 60s, if nothing else ends the run].
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
+    pub duration: Option<Span>,
+    /// Calls intended so soon after the start are sent but do not count.
+    #[arg(long, default_value = "0s", value_name = "TIME", help_heading = "Load")]
+    pub warmup: Span,
+    /// Calls intended so shortly before the end are sent but do not count.
+    #[arg(long, default_value = "0s", value_name = "TIME", help_heading = "Load")]
+    pub cooldown: Span,
+    /// A call that takes longer has failed.
+    #[arg(long, default_value = "300s", value_name = "TIME", help_heading = "Load")]
+    pub timeout: Span,
+    /// Calls under way at once; what comes on top waits and is measured from when it was intended.
+    #[arg(long, default_value_t = 10_000, value_name = "N", help_heading = "Load")]
+    pub max_in_flight: usize,
+
+    /// Objectives, such as "ttft_p95<500ms,itl_p95<50ms,errors<1%". Without --users and --rate, the load that meets them is
+    /// searched for.
+    #[arg(long, value_name = "SLO", help_heading = "Objectives")]
+    pub slo: Option<String>,
+    /// What to search for: the number of users, or the rate of calls (with --rate's kind of arrivals).
+    #[arg(long, value_enum, help_heading = "Objectives")]
+    pub find: Option<Find>,
+    /// The largest load that is tried.
+    #[arg(long, value_name = "N", help_heading = "Objectives")]
+    pub max_load: Option<f64>,
+    /// The search ends after this long with what it knows.
+    #[arg(long, default_value = "30m", value_name = "TIME", help_heading = "Objectives")]
+    pub search_time: Span,
+    /// Price of one GPU or machine, such as 1.20/h.
+    #[arg(long, value_name = "PRICE", help_heading = "Objectives")]
+    pub price: Option<String>,
+    /// GPUs that the server has.
+    #[arg(long, value_name = "N", help_heading = "Objectives")]
+    pub gpus: Option<u32>,
+    /// Machines that the server has.
+    #[arg(long, value_name = "N", help_heading = "Objectives")]
+    pub machines: Option<u32>,
+
+    /// Print the run in another tool's definitions as well: vllm, aiperf, guidellm, mlperf.
+    #[arg(long, value_name = "TOOL", help_heading = "Reports")]
+    pub dialect: Option<load::dialect::Dialect>,
+    /// Folder for report.html, report.json and calls.csv [default: firstlight-bench-SECONDS].
+    #[arg(long, value_name = "DIR", help_heading = "Reports")]
+    pub output: Option<PathBuf>,
+    /// Write no files.
+    #[arg(long, help_heading = "Reports")]
+    pub no_files: bool,
+    /// The report's title [default: the model and the kind of server].
+    #[arg(long, value_name = "TEXT", help_heading = "Reports")]
+    pub title: Option<String>,
+    /// Calls that are kept one by one; of later ones only counts and histograms.
+    #[arg(long, default_value_t = 100_000, value_name = "N", help_heading = "Reports")]
+    pub max_samples: usize,
+}
+
+/// An endpoint, by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum EndpointFlag {
+    Chat,
+    Completions,
+}
+
+impl From<EndpointFlag> for load::adapter::Endpoint {
+    fn from(flag: EndpointFlag) -> Self {
+        match flag {
+            EndpointFlag::Chat => load::adapter::Endpoint::Chat,
+            EndpointFlag::Completions => load::adapter::Endpoint::Completions,
+        }
+    }
+}
+
+/// What a search is for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Find {
+    Users,
+    Qps,
+}
+
+#[derive(Debug, Args)]
+pub struct CompareFlags {
+    /// report.json of the first run.
+    pub a: PathBuf,
+    /// report.json of the second.
+    pub b: PathBuf,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod bytesize;
 mod chat;
 mod client;
@@ -11,6 +12,7 @@ mod flags;
 mod model;
 mod serve;
 mod signals;
+mod span;
 mod vocabulary;
 mod wiring;
 
@@ -24,6 +26,8 @@ fn main() -> std::process::ExitCode {
     let outcome = match Flags::parse().command {
         Command::Serve(flags) => serve::run(&flags),
         Command::Chat(flags) => chat::run(&flags),
+        Command::Bench(flags) => bench::run(&flags),
+        Command::Compare(flags) => bench::compare::run(&flags),
         Command::Model(flags) => model::run(&flags),
     };
     match outcome {

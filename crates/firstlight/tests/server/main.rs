@@ -3,6 +3,7 @@
 mod support;
 
 mod answers;
+mod bench;
 mod bounds;
 #[cfg(feature = "delay")]
 mod delays;
