@@ -8,6 +8,11 @@
 
 pub mod schedule;
 
+// What is sent, and when.
+pub mod arrivals;
+mod compact;
+mod jsonl;
+
 pub mod adapter;
 
 pub mod client;

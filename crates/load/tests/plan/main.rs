@@ -1,0 +1,5 @@
+//! Schedules: when calls are wanted, and what they say.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod arrivals;
