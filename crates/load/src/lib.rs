@@ -10,6 +10,7 @@ pub mod schedule;
 
 // What is sent, and when.
 pub mod arrivals;
+pub mod workload;
 mod compact;
 mod jsonl;
 

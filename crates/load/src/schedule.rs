@@ -19,6 +19,10 @@ pub trait Workload: Send + Sync {
     /// How many calls there are; None where they never end.
     fn len(&self) -> Option<u64>;
 
+    fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
     /// A call, or None behind the last one.
     fn call(&self, id: CallId) -> Option<Call>;
 

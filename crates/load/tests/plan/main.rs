@@ -3,3 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod arrivals;
+
+mod merging;
+mod support;
+
+mod exact;
+mod file;
+mod lengths;
+mod spec;
+mod workloads;
