@@ -8,6 +8,12 @@
 
 pub mod schedule;
 
+// What is sent, and when.
+pub mod arrivals;
+pub mod workload;
+mod compact;
+mod jsonl;
+
 pub mod adapter;
 
 pub mod client;

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::SeedableRng;
+use rand::rngs::ChaCha12Rng;
 use serde::{Deserialize, Serialize};
 
 /// A call's place in its schedule; the same on every server that the schedule is sent to.
@@ -16,6 +18,10 @@ pub struct CallId(pub u64);
 pub trait Workload: Send + Sync {
     /// How many calls there are; None where they never end.
     fn len(&self) -> Option<u64>;
+
+    fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
 
     /// A call, or None behind the last one.
     fn call(&self, id: CallId) -> Option<Call>;
@@ -75,3 +81,30 @@ pub enum Pacing {
 
 /// The intended times of an open loop's calls since the run's start, ascending; from a seed, so they can be had again.
 pub type Arrivals = Box<dyn Iterator<Item = Duration> + Send>;
+
+/// What random numbers are drawn for. Each purpose has numbers of its own, so that, say, other prompt lengths leave the
+/// arrival times as they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u64)]
+pub enum Purpose {
+    Arrivals = 1,
+    PromptLength = 2,
+    AnswerLength = 3,
+    Text = 4,
+    /// Text that several calls share.
+    SharedText = 5,
+    Group = 6,
+    Shuffle = 7,
+    Tag = 8,
+}
+
+/// The random numbers for one purpose and one index, such as a call's number. Streams do not overlap: seed and purpose are the
+/// generator's key, and the index is its stream.
+pub fn random_stream(seed: u64, purpose: Purpose, index: u64) -> ChaCha12Rng {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&(purpose as u64).to_le_bytes());
+    let mut random = ChaCha12Rng::from_seed(key);
+    random.set_stream(index);
+    random
+}
