@@ -48,19 +48,28 @@ pub fn run(arguments: &[&str]) -> Result<()> {
         }
     }
     println!("\n{}", table::print(&rows, arguments.runs, arguments.threads));
-    if let (Some(before), Some(after)) = (before, load()) {
-        println!(
-            "The machine's load was {before} before the first run and {after} after the last, on {} processors.",
-            processors()
-        );
+    if let Some(before) = before {
+        println!("{}", quietness(before, processors()));
     }
     Ok(())
 }
 
 /// The mean number of tasks that wanted a processor in the last minute, as Linux tells it.
-fn load() -> Option<String> {
+fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_whitespace().next().map(str::to_owned)
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether the machine was free for the measurement. An engine whose threads wait for each other by spinning loses far more
+/// than its share to a neighbour, so a busy machine changes ratios too.
+fn quietness(load_before: f64, processors: usize) -> String {
+    let said =
+        format!("The machine's load before the first run was {load_before:.2}, on {processors} processors");
+    if load_before > processors as f64 / 4.0 {
+        format!("{said}: BUSY with other work, so neither the speeds nor the ratios are to be quoted.")
+    } else {
+        format!("{said}: quiet.")
+    }
 }
 
 fn processors() -> usize {
@@ -100,7 +109,13 @@ fn output_of(command: &mut std::process::Command) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::number_after;
+    use super::{number_after, quietness};
+
+    #[test]
+    fn figures_of_a_busy_machine_are_not_to_be_quoted() {
+        assert!(quietness(4.05, 2).contains("BUSY"));
+        assert!(quietness(0.2, 2).ends_with("quiet."));
+    }
 
     #[test]
     fn a_number_is_read_from_behind_its_key() {

@@ -144,7 +144,11 @@ impl<'a> Bench<'a> {
         (plan.warm_up, plan.cool_down) = (Duration::ZERO, Duration::ZERO);
         let results = self.send(plan, "warming up").await?;
         let sample = results.samples.first().context("the first call was stopped")?;
-        ensure!(!sample.outcome.is_failure(), "the first call failed, so nothing was measured: {:?}", sample.outcome);
+        ensure!(
+            !sample.outcome.is_failure(),
+            "the first call failed, so nothing was measured: {:?}",
+            sample.outcome
+        );
         Ok(())
     }
 
@@ -169,8 +173,12 @@ impl<'a> Bench<'a> {
     }
 
     async fn send(&self, plan: Plan, title: &str) -> anyhow::Result<Results> {
-        let client =
-            Client::new(self.address.clone(), self.flags.api_key.clone(), self.flags.timeout.0, Clock::start());
+        let client = Client::new(
+            self.address.clone(),
+            self.flags.api_key.clone(),
+            self.flags.timeout.0,
+            Clock::start(),
+        );
         let (progress, watched) = watch::channel(Progress::default());
         let (cancel, cancelled) = watch::channel(false);
         let live = tokio::spawn(watching::show(watched, title.to_owned(), Live::on_stderr()));
@@ -219,10 +227,17 @@ impl<'a> Bench<'a> {
         let answer = search::run(&plan, slo, async |load: f64, attempt: usize| {
             let trial = runs.len() as u64 + 1;
             let (sent, title) = match unit {
-                LoadUnit::Users => (self.closed(load as usize), format!("{load} users, trial {}", attempt + 1)),
+                LoadUnit::Users => {
+                    (self.closed(load as usize), format!("{load} users, trial {}", attempt + 1))
+                }
                 LoadUnit::Qps => {
-                    let at = shape.at_rate(load).context("--rate must be constant, poisson or gamma for --find qps")?;
-                    (self.open(&at, self.flags.seed + trial)?, format!("{load} calls/s, trial {}", attempt + 1))
+                    let at = shape
+                        .at_rate(load)
+                        .context("--rate must be constant, poisson or gamma for --find qps")?;
+                    (
+                        self.open(&at, self.flags.seed + trial)?,
+                        format!("{load} calls/s, trial {}", attempt + 1),
+                    )
                 }
             };
             let mut trial_plan = self.plan(sent, trial)?;
@@ -246,7 +261,11 @@ impl<'a> Bench<'a> {
         let focused = measured.results.get(measured.focus).context("nothing was measured")?;
         let spoken = self.flags.dialect.map(|dialect| dialect_text(focused, dialect, self.slo.as_ref()));
         let report = report(Parts {
-            title: self.flags.title.clone().unwrap_or_else(|| format!("{} ({})", self.target.model, self.target.kind)),
+            title: self
+                .flags
+                .title
+                .clone()
+                .unwrap_or_else(|| format!("{} ({})", self.target.model, self.target.kind)),
             results: measured.results,
             focus: measured.focus,
             slo: self.slo.as_ref(),
@@ -269,11 +288,15 @@ impl<'a> Bench<'a> {
 
 /// A verdict, as reports print it.
 fn answered(verdict: &verdict::Verdict) -> Answer {
-    let evidence = verdict.evidence.iter().map(|one| format!("{}: {:.3} {}", one.what, one.value.0, one.unit));
+    let evidence =
+        verdict.evidence.iter().map(|one| format!("{}: {:.3} {}", one.what, one.value.0, one.unit));
     Answer {
         question: verdict.question.text().to_owned(),
-        answer: verdict.text.clone(),
-        evidence: evidence.chain(verdict.missing.iter().map(|missing| format!("missing: {missing}"))).collect(),
+        // Reports say themselves that a question is not answered.
+        answer: verdict.text.strip_prefix("cannot be told: ").unwrap_or(&verdict.text).to_owned(),
+        evidence: evidence
+            .chain(verdict.missing.iter().map(|missing| format!("missing: {missing}")))
+            .collect(),
         abstains: verdict.answer.is_none(),
     }
 }
@@ -361,7 +384,8 @@ fn folder_of_now() -> PathBuf {
 
 /// Writes the report in its three forms.
 pub fn write_files(report: &Report, folder: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     json::save(report, &folder.join("report.json"))?;
     let create = |name: &str| {
         let path = folder.join(name);

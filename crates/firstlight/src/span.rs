@@ -40,7 +40,10 @@ mod tests {
     #[test]
     fn times_are_read_in_the_units_people_write_and_nothing_else_is() {
         let ms = |text: &str| text.parse::<Span>().map(|span| span.0.as_millis());
-        assert_eq!((ms("500ms"), ms("1.5s"), ms("2m"), ms("1h"), ms("3")), (Ok(500), Ok(1500), Ok(120_000), Ok(3_600_000), Ok(3000)));
+        assert_eq!(
+            (ms("500ms"), ms("1.5s"), ms("2m"), ms("1h"), ms("3")),
+            (Ok(500), Ok(1500), Ok(120_000), Ok(3_600_000), Ok(3000))
+        );
         for wrong in ["", "s", "-1s", "5 parsecs", "nan", "1e300h"] {
             assert!(ms(wrong).unwrap_err().contains("500ms"), "{wrong}");
         }

@@ -88,7 +88,8 @@ impl Client {
     pub async fn get(&self, path: &str) -> Option<(u16, Option<String>, String)> {
         let got = async {
             let mut connection = self.address.connect(self.clock).await.ok()?;
-            let request = Request::get(self.address.path(path)).header(header::HOST, self.address.authority());
+            let request =
+                Request::get(self.address.path(path)).header(header::HOST, self.address.authority());
             let request = self.authorized(request).body(Full::default()).ok()?;
             let response = self.response(&mut connection, request).await.ok()?;
             let status = response.status().as_u16();

@@ -67,6 +67,7 @@ impl FromStr for Dialect {
 /// A run, as a tool would print it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "dialect", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, on its way to be printed")]
 pub enum Report {
     Vllm(vllm::Figures),
     Aiperf(aiperf::Figures),

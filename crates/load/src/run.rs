@@ -151,7 +151,8 @@ pub async fn run(
             (Pacing::Open { description, mean_per_s }, calls)
         }
         Load::Closed { users, think } => {
-            let calls = closed(&run, &plan.workload, users, think, plan.seed, limits, &mut cancel).await;
+            let users_of = Users { count: users, think, seed: plan.seed };
+            let calls = closed(&run, &plan.workload, users_of, limits, &mut cancel).await;
             let think_ms = think.mean().as_secs_f64() * 1e3;
             (Pacing::Closed { users, think_ms }, calls)
         }
@@ -262,21 +263,27 @@ async fn open(
     calls
 }
 
+/// The users of a closed loop.
+#[derive(Clone, Copy)]
+struct Users {
+    count: usize,
+    think: Think,
+    seed: u64,
+}
+
 async fn closed(
     run: &Arc<Run>,
     workload: &Arc<dyn Workload>,
-    users: usize,
-    think: Think,
-    seed: u64,
+    users: Users,
     limits: Limits,
     cancel: &mut watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let next = Arc::new(AtomicU64::new(0));
     let mut calls = JoinSet::new();
-    for user in 0..users {
+    for user in 0..users.count {
         let (run, workload, next) = (Arc::clone(run), Arc::clone(workload), Arc::clone(&next));
         let cancel = cancel.clone();
-        let mut random = ChaCha12Rng::seed_from_u64(seed ^ (user as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut random = ChaCha12Rng::seed_from_u64(users.seed ^ (user as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         calls.spawn(async move {
             loop {
                 let ready = run.client.clock.now();
@@ -287,7 +294,7 @@ async fn closed(
                 let call = workload.call(CallId(id)).filter(|_| !limits.reached(id, ready));
                 let Some(call) = call else { return };
                 run.follow(call, ready, false).await;
-                tokio::time::sleep(think.draw(&mut random)).await;
+                tokio::time::sleep(users.think.draw(&mut random)).await;
             }
         });
     }

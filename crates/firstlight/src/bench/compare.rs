@@ -84,7 +84,12 @@ fn table(comparison: &Comparison) -> String {
                 format!("{part:<16}{:<16}{:>10.2} ms   only A tells of it", stage.place.name(), mean_ms.0)
             }
             Shown::OnlyB { mean_ms } => {
-                format!("{part:<16}{:<16}{:>13}{:>10.2} ms   only B tells of it", stage.place.name(), "", mean_ms.0)
+                format!(
+                    "{part:<16}{:<16}{:>13}{:>10.2} ms   only B tells of it",
+                    stage.place.name(),
+                    "",
+                    mean_ms.0
+                )
             }
         });
     }

@@ -28,7 +28,8 @@ fn view(then: &Progress, now: &Progress, title: &str) -> live::Progress {
     let seconds = now.elapsed.saturating_sub(then.elapsed).as_secs_f64().max(1e-9);
     let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
     let ms = |figures: &Figures| {
-        (figures.count > 0).then(|| [figures.p50_ns, figures.p95_ns, figures.p99_ns].map(|ns| ns as f64 / 1e6))
+        (figures.count > 0)
+            .then(|| [figures.p50_ns, figures.p95_ns, figures.p99_ns].map(|ns| ns as f64 / 1e6))
     };
     live::Progress {
         title: title.to_owned(),

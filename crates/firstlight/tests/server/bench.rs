@@ -34,7 +34,10 @@ fn a_run_sees_every_stage_of_our_server_and_two_runs_compare() {
     let flags = ["--users", "2", "--requests", "12", "--workload", "synthetic:in=40,out=6"];
     let report = bench(&server, &folder.join("a"), &flags);
     let run = &report["results"][0];
-    assert_eq!((&run["target"]["kind"], &run["outcomes"]["finished"]), (&Value::from("firstlight"), &Value::from(12)));
+    assert_eq!(
+        (&run["target"]["kind"], &run["outcomes"]["finished"]),
+        (&Value::from("firstlight"), &Value::from(12))
+    );
     for sample in run["samples"].as_array().expect("samples") {
         assert_eq!(sample["tokens"]["output"], 6, "{sample}");
         assert_eq!(sample["tokens"]["source"], "server", "{sample}");
@@ -46,7 +49,10 @@ fn a_run_sees_every_stage_of_our_server_and_two_runs_compare() {
         let seen = first - sample["sent_ns"].as_u64().expect("it was sent");
         let told = ns("to_first_token");
         // What the server accounts for lies within what the client saw; the socket's way is the difference.
-        assert!(told <= seen && told > seen / 2, "the server told of {told} ns, the client saw {seen}: {sample}");
+        assert!(
+            told <= seen && told > seen / 2,
+            "the server told of {told} ns, the client saw {seen}: {sample}"
+        );
     }
     let page = std::fs::read_to_string(folder.join("a/report.html")).expect("there is a page");
     assert!(page.contains("</html>") && page.contains("prefill"), "the page is whole");
@@ -68,7 +74,8 @@ fn a_search_names_the_load_the_objective_and_the_stage() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-search");
     // No server answers within a microsecond, and every one within an hour.
     let search = |slo: &str| {
-        let flags = ["--slo", slo, "--max-load", "2", "--requests", "24", "--workload", "synthetic:in=8,out=2"];
+        let flags =
+            ["--slo", slo, "--max-load", "2", "--requests", "24", "--workload", "synthetic:in=8,out=2"];
         bench(&server, &folder, &flags)
     };
     let hopeless = search("ttft_p50<1us");

@@ -27,7 +27,8 @@ pub fn report(parts: Parts<'_>) -> Report {
     let Parts { title, results, focus, slo, search, capacity, verdict } = parts;
     let metrics = results.get(focus).map(|run| rows(&Table::full(run))).unwrap_or_default();
     let judgement = slo.and_then(|slo| Some(slo.judge(results.get(focus)?, true)));
-    let levels = if results.len() > 1 { results.iter().map(|run| level(run, slo)).collect() } else { Vec::new() };
+    let levels =
+        if results.len() > 1 { results.iter().map(|run| level(run, slo)).collect() } else { Vec::new() };
     let slo = judgement.map(|judgement| slo_view(&judgement, search, capacity));
     Report { schema: Report::SCHEMA, title, focus, metrics, slo, levels, verdict, results }
 }
@@ -46,13 +47,30 @@ fn rows(table: &Table) -> Vec<MetricRow> {
     };
     let run = &table.run;
     let mut rows = vec![
-        rate("output throughput", "Output tokens delivered in the window, a second.", "tok/s", &run.output_tokens_per_s),
-        rate("input throughput", "Prompt tokens of calls whose first token came in the window, a second.", "tok/s", &run.prompt_tokens_per_s),
+        rate(
+            "output throughput",
+            "Output tokens delivered in the window, a second.",
+            "tok/s",
+            &run.output_tokens_per_s,
+        ),
+        rate(
+            "input throughput",
+            "Prompt tokens of calls whose first token came in the window, a second.",
+            "tok/s",
+            &run.prompt_tokens_per_s,
+        ),
         rate("total throughput", "The two together.", "tok/s", &run.total_tokens_per_s),
         rate("QPS", "Calls that finished in the window, a second.", "calls/s", &run.finished_per_s),
         rate("offered", "Calls a second that the schedule wanted.", "calls/s", &run.offered_per_s),
     ];
-    let shown = |summary: &&Summary| summary.calls > 0 || summary.failed > 0;
+    // Where nothing but answers was said, the first answer token is the first token.
+    let same = |a: Metric, b: Metric| table.metric(a).judged == table.metric(b).judged;
+    let repeats = |metric: Metric| match metric {
+        Metric::Ttfat => same(metric, Metric::Ttft),
+        Metric::TtfatSent => same(metric, Metric::TtftSent),
+        _ => false,
+    };
+    let shown = |summary: &&Summary| (summary.calls > 0 || summary.failed > 0) && !repeats(summary.metric);
     rows.extend(table.metrics.iter().filter(shown).map(row));
     rows
 }
@@ -180,8 +198,12 @@ fn sentence(finding: &StageFinding) -> String {
             share_of_excess.0 * 100.0
         ),
         StageFinding::Failures { by_class } => {
-            let classes: Vec<String> = by_class.iter().map(|(class, count)| format!("{count} {class}")).collect();
-            format!("the slow calls are those that failed ({}); their stages are not known", classes.join(", "))
+            let classes: Vec<String> =
+                by_class.iter().map(|(class, count)| format!("{count} {class}")).collect();
+            format!(
+                "the slow calls are those that failed ({}); their stages are not known",
+                classes.join(", ")
+            )
         }
         StageFinding::Opaque { reason } => format!("no stage can be named: {reason}"),
     }

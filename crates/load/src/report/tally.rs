@@ -302,6 +302,8 @@ pub mod tests {
             health: Default::default(),
             outcomes: BTreeMap::new(),
             samples,
+            held: 0,
+            histograms: BTreeMap::new(),
             samples_dropped: 0,
         }
     }

@@ -123,10 +123,10 @@ pub fn model_or_system(runs: &[Run<'_>]) -> Verdict {
             return answered(question, Answer::System, text, found);
         }
     }
-    if let Some(alone) =
-        runs.iter().find(|run| run.alone).filter(|alone| !last.alone && alone.load < last.load)
+    let alone = runs.iter().find(|run| run.alone).filter(|alone| !last.alone && alone.load < last.load);
+    if let Some(alone) = alone
+        && let (Some(base), Some(loaded)) = (mean_e2e(alone.results), mean_e2e(last.results))
     {
-        if let (Some(base), Some(loaded)) = (mean_e2e(alone.results), mean_e2e(last.results)) {
             let share = base / loaded;
             found.insert(0, evidence("mean end-to-end time alone", base, "ms"));
             found.insert(1, evidence(format!("mean end-to-end time at {at}"), loaded, "ms"));
@@ -145,7 +145,6 @@ pub fn model_or_system(runs: &[Run<'_>]) -> Verdict {
                 (Answer::Both, format!("the model's own cost and the load at {at} have comparable parts"))
             };
             return answered(question, answer, text, found);
-        }
     }
     match shown {
         Ok(shown) if last.alone => {
