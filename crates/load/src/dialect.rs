@@ -69,19 +69,19 @@ impl FromStr for Dialect {
 #[serde(tag = "dialect", rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "there is one of it, on its way to be printed")]
 pub enum Report {
-    Vllm(vllm::Figures),
-    Aiperf(aiperf::Figures),
-    Guidellm(guidellm::Figures),
-    Mlperf(mlperf::Figures),
+    Vllm(Box<vllm::Figures>),
+    Aiperf(Box<aiperf::Figures>),
+    Guidellm(Box<guidellm::Figures>),
+    Mlperf(Box<mlperf::Figures>),
 }
 
 /// Says a run in a dialect. Objectives give goodput, where the tool has it.
 pub fn translate(results: &Results, dialect: Dialect, slo: Option<&Slo>) -> Report {
     match dialect {
-        Dialect::Vllm => Report::Vllm(vllm::figures(results, vllm::Framing::of(results), slo)),
-        Dialect::Aiperf => Report::Aiperf(aiperf::figures(results, slo)),
-        Dialect::Guidellm => Report::Guidellm(guidellm::figures(results)),
-        Dialect::Mlperf => Report::Mlperf(mlperf::figures(results)),
+        Dialect::Vllm => Report::Vllm(Box::new(vllm::figures(results, vllm::Framing::of(results), slo))),
+        Dialect::Aiperf => Report::Aiperf(Box::new(aiperf::figures(results, slo))),
+        Dialect::Guidellm => Report::Guidellm(Box::new(guidellm::figures(results))),
+        Dialect::Mlperf => Report::Mlperf(Box::new(mlperf::figures(results))),
     }
 }
 

@@ -225,6 +225,17 @@ fn every_metric_is_found_by_its_name() {
     }
 }
 
+#[test]
+fn the_page_of_definitions_has_every_metric_as_the_table_has_it() {
+    let page = include_str!("../../../../docs/load-definitions.md");
+    for metric in Metric::ALL {
+        let definition = metric.definition();
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", definition.name)));
+        let row = row.unwrap_or_else(|| panic!("{metric} is not on the page"));
+        assert!(row.contains(definition.meaning) && row.contains(definition.unit.symbol()), "{row}");
+    }
+}
+
 proptest! {
     #[test]
     fn gaps_of_every_kind_sum_to_the_time_from_first_to_last_token(

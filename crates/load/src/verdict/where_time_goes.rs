@@ -123,28 +123,27 @@ pub fn model_or_system(runs: &[Run<'_>]) -> Verdict {
             return answered(question, Answer::System, text, found);
         }
     }
-    let alone = runs.iter().find(|run| run.alone).filter(|alone| !last.alone && alone.load < last.load);
-    if let Some(alone) = alone
-        && let (Some(base), Some(loaded)) = (mean_e2e(alone.results), mean_e2e(last.results))
+    let beside = runs.iter().find(|run| run.alone).filter(|alone| !last.alone && alone.load < last.load);
+    if let Some((base, loaded)) = beside.and_then(|alone| mean_e2e(alone.results).zip(mean_e2e(last.results)))
     {
-            let share = base / loaded;
-            found.insert(0, evidence("mean end-to-end time alone", base, "ms"));
-            found.insert(1, evidence(format!("mean end-to-end time at {at}"), loaded, "ms"));
-            found.insert(2, evidence("what a call alone takes, of what it takes under load", share, "share"));
-            let (answer, text) = if share >= CLEAR_SHARE {
-                (
-                    Answer::Model,
-                    format!("a call takes nearly as long alone as at {at}: it is what the model costs here"),
-                )
-            } else if share <= 1.0 - CLEAR_SHARE {
-                (
-                    Answer::System,
-                    format!("a call alone takes a small part of what it takes at {at}: the rest is load"),
-                )
-            } else {
-                (Answer::Both, format!("the model's own cost and the load at {at} have comparable parts"))
-            };
-            return answered(question, answer, text, found);
+        let share = base / loaded;
+        found.insert(0, evidence("mean end-to-end time alone", base, "ms"));
+        found.insert(1, evidence(format!("mean end-to-end time at {at}"), loaded, "ms"));
+        found.insert(2, evidence("what a call alone takes, of what it takes under load", share, "share"));
+        let (answer, text) = if share >= CLEAR_SHARE {
+            (
+                Answer::Model,
+                format!("a call takes nearly as long alone as at {at}: it is what the model costs here"),
+            )
+        } else if share <= 1.0 - CLEAR_SHARE {
+            (
+                Answer::System,
+                format!("a call alone takes a small part of what it takes at {at}: the rest is load"),
+            )
+        } else {
+            (Answer::Both, format!("the model's own cost and the load at {at} have comparable parts"))
+        };
+        return answered(question, answer, text, found);
     }
     match shown {
         Ok(shown) if last.alone => {
