@@ -22,7 +22,7 @@ pub enum Command {
     /// Talk to a model in the terminal; each answer ends with where its time went.
     Chat(ChatFlags),
     /// Measure any OpenAI-compatible server; find the load at which its users' objectives break.
-    Bench(BenchFlags),
+    Bench(Box<BenchFlags>),
     /// Compare two runs of the same schedule, call by call and stage by stage.
     Compare(CompareFlags),
     /// List, fetch and inspect models.

@@ -67,7 +67,6 @@ impl FromStr for Dialect {
 /// A run, as a tool would print it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "dialect", rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "there is one of it, on its way to be printed")]
 pub enum Report {
     Vllm(Box<vllm::Figures>),
     Aiperf(Box<aiperf::Figures>),

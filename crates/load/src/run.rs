@@ -283,7 +283,8 @@ async fn closed(
     for user in 0..users.count {
         let (run, workload, next) = (Arc::clone(run), Arc::clone(workload), Arc::clone(&next));
         let cancel = cancel.clone();
-        let mut random = ChaCha12Rng::seed_from_u64(users.seed ^ (user as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut random =
+            ChaCha12Rng::seed_from_u64(users.seed ^ (user as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         calls.spawn(async move {
             loop {
                 let ready = run.client.clock.now();

@@ -222,6 +222,8 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
         },
         outcomes,
         samples,
+        held: 0,
+        histograms: std::collections::BTreeMap::new(),
         samples_dropped: 0,
     }
 }
