@@ -76,19 +76,14 @@ pub struct Distribution {
 
 impl Distribution {
     fn of(pool: &Pool, seed: Option<u64>) -> Self {
-        let estimate = |statistic| match seed {
-            Some(seed) => pool.estimate_with_interval(statistic, seed),
-            None => pool.estimate(statistic),
-        };
-        Distribution {
-            mean: estimate(Statistic::Mean),
-            min: estimate(Statistic::Min),
-            max: estimate(Statistic::Max),
-            percentiles: PERCENTILES
-                .iter()
-                .map(|&percent| (percent, estimate(Statistic::Percentile(percent))))
-                .collect(),
-        }
+        let statistics: Vec<Statistic> = [Statistic::Mean, Statistic::Min, Statistic::Max]
+            .into_iter()
+            .chain(PERCENTILES.map(Statistic::Percentile))
+            .collect();
+        let mut estimates = pool.estimates(&statistics, seed).into_iter();
+        let mut next = || estimates.next().expect("there is an estimate for each statistic");
+        let (mean, min, max) = (next(), next(), next());
+        Distribution { mean, min, max, percentiles: PERCENTILES.map(|percent| (percent, next())).to_vec() }
     }
 
     /// The figure at one of [`PERCENTILES`].
@@ -131,10 +126,23 @@ pub fn rules(results: &Results) -> Rules {
     Rules { stream: results.target.stream, prefill }
 }
 
-/// The values of a metric, call by call, with failures in; for calls that have any.
+/// The values of a metric, call by call, with failures in; for calls that have any. Empty where no call has the metric and
+/// failures do not tell what it would have been.
 pub fn pool(results: &Results, metric: Metric, rules: Rules) -> Pool {
     let unit = metric.definition().unit;
-    Pool::new(run::in_window(results).filter_map(|sample| call::read(sample, metric, rules).judged(unit)))
+    let readings: Vec<Reading> =
+        run::in_window(results).map(|sample| call::read(sample, metric, rules)).collect();
+    let seen = readings.iter().any(|reading| matches!(reading, Reading::Values(_)));
+    if !seen && !is_of_the_client(metric) {
+        return Pool::default();
+    }
+    Pool::new(readings.into_iter().filter_map(|reading| reading.judged(unit)))
+}
+
+/// Whether the client alone measures it, so that a failed call is infinite in it even if no other call has it. Speeds that a
+/// server has to tell are not known to be 0.
+fn is_of_the_client(metric: Metric) -> bool {
+    !matches!(metric, Metric::PrefillSpeed | Metric::DecodeSpeed)
 }
 
 fn summarize(results: &Results, metric: Metric, rules: Rules, seed: Option<u64>) -> Summary {
@@ -151,11 +159,8 @@ fn summarize(results: &Results, metric: Metric, rules: Rules, seed: Option<u64>)
     }
     let calls = seen.len();
     let values = seen.iter().map(Vec::len).sum();
-    // A metric that no call has, such as the speed of a stage that is not told, is not known to be infinite either.
-    let unknown = calls == 0 && !has_call_boundaries(metric);
-    let failures = if unknown { 0 } else { failed };
     let seen = Pool::new(seen);
-    let judged = if failures == 0 { seen.clone() } else { pool(results, metric, rules) };
+    let judged = if failed == 0 { seen.clone() } else { pool(results, metric, rules) };
     Summary {
         metric,
         unit,
@@ -165,13 +170,8 @@ fn summarize(results: &Results, metric: Metric, rules: Rules, seed: Option<u64>)
         in_flight,
         absent,
         judged: Distribution::of(&judged, seed),
-        seen: (failures > 0).then(|| Distribution::of(&seen, None)),
+        seen: (failed > 0).then(|| Distribution::of(&seen, None)),
     }
-}
-
-/// Whether a failed call is known to be infinite in it even if no other call has it.
-fn has_call_boundaries(metric: Metric) -> bool {
-    !matches!(metric, Metric::PrefillSpeed | Metric::DecodeSpeed)
 }
 
 fn notes(results: &Results) -> Vec<String> {

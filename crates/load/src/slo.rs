@@ -165,11 +165,8 @@ impl Slo {
         let value = match objective.subject {
             Subject::Call { metric, statistic } => {
                 let pool = metrics::pool(results, metric, rules);
-                if interval {
-                    pool.estimate_with_interval(statistic, results.seed)
-                } else {
-                    pool.estimate(statistic)
-                }
+                let seed = interval.then_some(results.seed);
+                pool.estimates(&[statistic], seed).pop().expect("one estimate for one statistic")
             }
             Subject::Errors => run.error_rate.clone(),
             Subject::GoodputShare => {

@@ -208,13 +208,19 @@ impl Pool {
         Estimate::given(exact(&self.values, statistic), self.len())
     }
 
-    /// The statistic with its interval over calls; see [`bootstrap`].
-    pub fn estimate_with_interval(&self, statistic: Statistic, seed: u64) -> Estimate {
-        let mut estimate = self.estimate(statistic);
-        if let Estimate::Given { interval, .. } = &mut estimate {
-            *interval = bootstrap::over_calls(self, statistic, seed);
+    /// Several statistics; with a seed, each with its interval over calls: see [`bootstrap`].
+    pub fn estimates(&self, statistics: &[Statistic], seed: Option<u64>) -> Vec<Estimate> {
+        let mut estimates: Vec<Estimate> =
+            statistics.iter().map(|&statistic| self.estimate(statistic)).collect();
+        if let Some(seed) = seed {
+            let intervals = bootstrap::over_calls_each(self, statistics, seed);
+            for (estimate, found) in estimates.iter_mut().zip(intervals) {
+                if let Estimate::Given { interval, .. } = estimate {
+                    *interval = found;
+                }
+            }
         }
-        estimate
+        estimates
     }
 }
 

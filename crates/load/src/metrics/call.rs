@@ -53,11 +53,11 @@ pub fn read(sample: &Sample, metric: Metric, rules: Rules) -> Reading {
     if sample.outcome == Outcome::InFlight {
         return Reading::InFlight;
     }
-    if sample.outcome.is_failure() {
-        return Reading::Failed;
-    }
     if metric.definition().streamed && !rules.stream {
         return Reading::Absent;
+    }
+    if sample.outcome.is_failure() {
+        return Reading::Failed;
     }
     match values(sample, metric, rules) {
         Some(values) if !values.is_empty() => Reading::Values(values),

@@ -116,10 +116,10 @@ pub fn find(results: &Results, metric: Metric, rules: Rules, value: Option<f64>)
         return opaque("the metric ends before any stage of the server does");
     };
     let Some(value) = value else { return opaque("the objective has too few samples to be judged") };
-    if value.is_infinite() {
+    let slower_is_larger = !metric.definition().unit.larger_is_better();
+    if value.is_infinite() || (!slower_is_larger && value == 0.0) {
         return failures(results);
     }
-    let slower_is_larger = !metric.definition().unit.larger_is_better();
     // Signed so that larger is always slower.
     let signed = |value: f64| if slower_is_larger { value } else { -value };
     let calls: Vec<(f64, &Sample)> = in_window(results)

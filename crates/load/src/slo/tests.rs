@@ -92,6 +92,19 @@ fn timeouts_break_a_percentile_that_the_survivors_would_meet() {
 }
 
 #[test]
+fn what_cannot_be_seen_is_not_broken_by_failures() {
+    let mut samples: Vec<_> = (0..50).map(|id| steady(id, id as f64, 10.0, 5.0, 3)).collect();
+    samples.extend((50..100).map(|id| timed_out(id, id as f64)));
+    let mut results = run(samples);
+    // No server told of decode, and an answer in one piece has no first token: neither is known, however many failed.
+    assert_eq!(slo("decode_speed_mean>20").judge(&results, false).met, Met::Unknown);
+    assert_eq!(slo("ttft_p50<1s").judge(&results, false).met, Met::No);
+    results.target.stream = false;
+    assert_eq!(slo("ttft_p50<1s").judge(&results, false).met, Met::Unknown);
+    assert_eq!(slo("e2e_p90<1s").judge(&results, false).met, Met::No);
+}
+
+#[test]
 fn goodput_counts_calls_that_meet_everything() {
     let mut samples: Vec<_> = (0..10).map(|id| steady(id, id as f64, 10.0, 5.0, 3)).collect();
     samples.extend((10..15).map(|id| steady(id, id as f64, 900.0, 5.0, 3))); // late

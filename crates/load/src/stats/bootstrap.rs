@@ -11,8 +11,11 @@ use super::{Pool, Real, Statistic, mean, percentile};
 
 /// Resamples of an interval.
 pub const DRAWS: usize = 1000;
-/// Resamples where calls have many values each, such as the gaps between tokens: one draw walks over all of them.
-pub const DRAWS_POOLED: usize = 200;
+/// Values that all resamples of an interval may touch: above a thousandth of this there are fewer draws, so that a report
+/// of a long run does not take minutes. The more values, the less the missing draws matter.
+pub const WORK_MAX: usize = 20_000_000;
+/// And never fewer than this.
+pub const DRAWS_MIN: usize = 100;
 /// Calls, pairs or runs below which there is no interval: resampling so few says little about what was not seen.
 pub const INTERVAL_SAMPLES_MIN: usize = 10;
 /// Runs are few by nature; below this many there is no interval.
@@ -66,53 +69,87 @@ fn draw(rng: &mut ChaCha12Rng, weights: &mut [u32]) {
     }
 }
 
-/// The interval of a pool's statistic over calls; None below [`INTERVAL_SAMPLES_MIN`] calls, and for the ends, which
-/// resampling cannot exceed.
-pub fn over_calls(pool: &Pool, statistic: Statistic, seed: u64) -> Option<Interval> {
-    if pool.calls < INTERVAL_SAMPLES_MIN || matches!(statistic, Statistic::Min | Statistic::Max) {
-        return None;
-    }
-    let draws = if pool.len() > pool.calls { DRAWS_POOLED } else { DRAWS };
-    let mut rng = ChaCha12Rng::seed_from_u64(seed);
-    let mut weights = vec![0_u32; pool.calls];
-    let mut statistics = Vec::with_capacity(draws);
-    for _ in 0..draws {
-        draw(&mut rng, &mut weights);
-        // A resample of calls that have no values at all says nothing.
-        statistics.extend(weighted(pool, &weights, statistic));
-    }
-    (statistics.len() == draws).then(|| Interval::of(statistics, Over::Calls))
+/// Resamples of so many values.
+fn draws(values: usize) -> usize {
+    (WORK_MAX / values.max(1)).clamp(DRAWS_MIN, DRAWS)
 }
 
-/// The statistic of the pool in which each call stands as often as its weight says.
-fn weighted(pool: &Pool, weights: &[u32], statistic: Statistic) -> Option<f64> {
+/// The interval of a pool's statistic over calls; see [`over_calls_each`].
+pub fn over_calls(pool: &Pool, statistic: Statistic, seed: u64) -> Option<Interval> {
+    over_calls_each(pool, &[statistic], seed).pop().flatten()
+}
+
+/// The intervals of several statistics, from the same resamples; None below [`INTERVAL_SAMPLES_MIN`] calls, and for the
+/// ends, which resampling cannot exceed.
+pub fn over_calls_each(pool: &Pool, statistics: &[Statistic], seed: u64) -> Vec<Option<Interval>> {
+    let mut told: Vec<Vec<f64>> = vec![Vec::new(); statistics.len()];
+    let draws = draws(pool.len());
+    if pool.calls >= INTERVAL_SAMPLES_MIN {
+        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let mut weights = vec![0_u32; pool.calls];
+        for _ in 0..draws {
+            draw(&mut rng, &mut weights);
+            // A resample of calls that have no values at all says nothing.
+            for (told, value) in told.iter_mut().zip(weighted(pool, &weights, statistics)) {
+                told.push(value);
+            }
+        }
+    }
+    statistics
+        .iter()
+        .zip(told)
+        .map(|(statistic, told)| {
+            let inner = !matches!(statistic, Statistic::Min | Statistic::Max);
+            (inner && told.len() == draws).then(|| Interval::of(told, Over::Calls))
+        })
+        .collect()
+}
+
+/// The statistics of the pool in which each call stands as often as its weight says, in one walk over it; none where all
+/// weights are of calls without values.
+fn weighted(pool: &Pool, weights: &[u32], statistics: &[Statistic]) -> Vec<f64> {
     let weight_of = |index: usize| u64::from(weights[pool.owners[index] as usize]);
     let total: u64 = (0..pool.len()).map(weight_of).sum();
     if total == 0 {
-        return None;
+        return Vec::new();
     }
-    let Statistic::Percentile(percent) = statistic else {
-        let sum: f64 = (0..pool.len())
-            .filter(|&index| weight_of(index) > 0)
-            .map(|index| pool.values[index] * weight_of(index) as f64)
-            .sum();
-        return Some(sum / total as f64);
-    };
-    let position = (total - 1) as f64 * percent / 100.0;
-    let (below, above) = (position.floor() as u64, position.ceil() as u64);
-    let mut seen = 0;
-    let mut low = None;
-    for index in 0..pool.len() {
-        seen += weight_of(index);
-        if low.is_none() && seen > below {
-            low = Some(pool.values[index]);
+    // Each statistic lies between two order statistics: the ranks, and how far it is from the lower one.
+    let places: Vec<(u64, u64, f64)> = statistics
+        .iter()
+        .map(|statistic| match statistic {
+            Statistic::Percentile(percent) => {
+                let position = (total - 1) as f64 * percent / 100.0;
+                (position.floor() as u64, position.ceil() as u64, position.fract())
+            }
+            Statistic::Min | Statistic::Mean => (0, 0, 0.0),
+            Statistic::Max => (total - 1, total - 1, 0.0),
+        })
+        .collect();
+    let mut ranks: Vec<u64> = places.iter().flat_map(|(below, above, _)| [*below, *above]).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let mut found = Vec::with_capacity(ranks.len());
+    let (mut seen, mut sum) = (0, 0.0);
+    for (index, value) in pool.values.iter().enumerate() {
+        let weight = weight_of(index);
+        if weight == 0 {
+            continue;
         }
-        if seen > above {
-            let high = pool.values[index];
-            return low.map(|low| super::between(low, high, position - below as f64));
+        seen += weight;
+        sum += value * weight as f64;
+        while found.len() < ranks.len() && ranks[found.len()] < seen {
+            found.push(*value);
         }
     }
-    None
+    let at = |rank: u64| found[ranks.binary_search(&rank).expect("the rank was asked for")];
+    statistics
+        .iter()
+        .zip(places)
+        .map(|(statistic, (below, above, share))| match statistic {
+            Statistic::Mean => sum / total as f64,
+            _ => super::between(at(below), at(above), share),
+        })
+        .collect()
 }
 
 /// The interval of the mean of whole runs; None below [`INTERVAL_RUNS_MIN`].
@@ -134,7 +171,7 @@ pub fn over_pairs(pairs: usize, seed: u64, statistic: impl Fn(&[usize]) -> f64) 
 fn resample(count: usize, seed: u64, over: Over, statistic: impl Fn(&[usize]) -> f64) -> Interval {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     let mut picked = vec![0; count];
-    let statistics = (0..DRAWS)
+    let statistics = (0..draws(count))
         .map(|_| {
             picked.fill_with(|| rng.random_range(0..count));
             statistic(&picked)
@@ -199,9 +236,11 @@ mod tests {
         copies.sort_by(f64::total_cmp);
         for percent in [0.0, 10.0, 37.5, 50.0, 80.0, 99.0] {
             let expected = percentile(&copies, percent);
-            assert_eq!(weighted(&pool, &[2, 0, 1], Statistic::Percentile(percent)), Some(expected));
+            let both = weighted(&pool, &[2, 0, 1], &[Statistic::Percentile(percent), Statistic::Mean]);
+            assert_eq!(both, [expected, 21.0 / 5.0], "p{percent}");
         }
-        assert_eq!(weighted(&pool, &[2, 0, 1], Statistic::Mean), Some(21.0 / 5.0));
+        assert_eq!(weighted(&pool, &[2, 0, 1], &[Statistic::Max, Statistic::Min]), [9.0, 1.0]);
+        assert!(weighted(&Pool::new([vec![], vec![1.0]]), &[2, 0], &[Statistic::Mean]).is_empty());
     }
 
     #[test]
@@ -209,6 +248,15 @@ mod tests {
         let pool = Pool::single((0..40).map(|i| if i < 38 { f64::from(i) } else { f64::INFINITY }));
         let interval = over_calls(&pool, Statistic::Percentile(95.0), 1).unwrap();
         assert!(interval.low.0.is_finite() && interval.high.0.is_infinite());
+    }
+
+    #[test]
+    fn many_values_get_fewer_draws_and_one_walk_gives_what_several_would() {
+        let pool = Pool::single(exponential(5, 60));
+        let statistics = [Statistic::Percentile(90.0), Statistic::Mean, Statistic::Percentile(50.0)];
+        let apart: Vec<_> = statistics.iter().map(|&statistic| over_calls(&pool, statistic, 3)).collect();
+        assert_eq!(over_calls_each(&pool, &statistics, 3), apart);
+        assert_eq!([draws(100), draws(20_000), draws(100_000), draws(10_000_000)], [1000, 1000, 200, 100]);
     }
 
     #[test]
