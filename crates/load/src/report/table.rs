@@ -156,7 +156,7 @@ fn metrics(out: &mut String, rows: &[MetricRow], paint: Paint) {
             continue;
         }
         let head = format!(
-            "{title:<19}{:>8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}  95 % interval",
+            "{title:<19}{:>7}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}  95 % interval",
             "n", "failed", "p50", "p90", "p95", "p99", "max"
         );
         let _ = writeln!(out, "{}", paint.dim(&head));
@@ -167,7 +167,7 @@ fn metrics(out: &mut String, rows: &[MetricRow], paint: Paint) {
     }
     let rates = rows.iter().filter(|row| row.main && row.p50.is_none());
     for row in rates.clone() {
-        let interval = row.ci95.as_ref().map(|ci| format!("  ({})", interval(ci.low, ci.high, &row.unit)));
+        let interval = row.ci95.as_ref().map(|ci| format!("  (95 %: {})", interval(ci.low, ci.high, "")));
         let name = printable(&row.name, 32);
         let value = quantity(row.mean, &printable(&row.unit, 20));
         let line = format!("{name:<34}{value:<22}{:>10}{}", counted_n(row.n), interval.unwrap_or_default());
@@ -206,7 +206,7 @@ fn distribution(out: &mut String, row: &MetricRow, paint: Paint) {
     let ci = row.ci95.as_ref().map_or_else(String::new, |ci| {
         format!("  {} {}", printable(&ci.of, 4), interval(ci.low, ci.high, cell_unit))
     });
-    let _ = write!(out, "{:<19}{:>8}{failed:>7}", printable(&name, 19), short_count(row.n));
+    let _ = write!(out, "{:<19}{:>7}{failed:>7}", printable(&name, 19), short_count(row.n));
     for value in [row.p50, row.p90, row.p95, row.p99, row.max] {
         out.push_str(&cell(value));
     }
