@@ -65,10 +65,12 @@ pub struct MetricRow {
     /// `ms` for times (printed as µs, ms or s, whatever fits); anything else is printed as it is, such as `tokens/s`.
     pub unit: String,
     pub from: Origin,
+    /// Whether the terminal's table has it; files and page have all.
+    pub main: bool,
     /// Values that went into it, failed calls included.
     pub n: u64,
-    /// Those of `n` that are failed calls and count as infinite.
-    pub infinite: u64,
+    /// Those of `n` that are failed calls: infinite in times, 0 in speeds.
+    pub failed: u64,
     #[serde(with = "number::serde_absent")]
     pub mean: Option<f64>,
     #[serde(with = "number::serde_absent")]
@@ -153,16 +155,18 @@ pub struct LevelRow {
     pub load: f64,
     /// `users` or `requests/s`.
     pub load_unit: String,
-    /// Output tokens a second.
-    pub throughput: f64,
+    /// Output tokens a second; absent where there were too few calls to tell.
+    #[serde(with = "number::serde_absent")]
+    pub throughput: Option<f64>,
     /// Milliseconds, from the intended time.
     #[serde(with = "number::serde_absent")]
     pub ttft_p95: Option<f64>,
     /// Milliseconds.
     #[serde(with = "number::serde_absent")]
     pub itl_p95: Option<f64>,
-    /// Failed calls over all calls that count, 0 to 1.
-    pub errors: f64,
+    /// Failed calls over all calls that count, 0 to 1; absent where there were too few to tell.
+    #[serde(with = "number::serde_absent")]
+    pub errors: Option<f64>,
     /// Calls that count.
     pub n: u64,
     /// Whether all objectives were met; absent where there are none, or too few calls to tell.

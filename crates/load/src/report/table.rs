@@ -134,10 +134,10 @@ fn levels(out: &mut String, levels: &[LevelRow], paint: Paint) {
             "{:>12}{:>10}{:>16}{:>12}{:>12}{:>10}   {verdict}",
             plain(level.load),
             count(level.n),
-            value_text(level.throughput),
+            quantity(level.throughput, ""),
             quantity(level.ttft_p95, "ms"),
             quantity(level.itl_p95, "ms"),
-            percent(level.errors),
+            level.errors.map_or_else(|| "–".to_owned(), percent),
         );
     }
     out.push('\n');
@@ -151,12 +151,12 @@ fn metrics(out: &mut String, rows: &[MetricRow], paint: Paint) {
     ];
     for (origin, title) in GROUPS {
         let group: Vec<&MetricRow> =
-            rows.iter().filter(|row| row.from == origin && row.p50.is_some()).collect();
+            rows.iter().filter(|row| row.main && row.from == origin && row.p50.is_some()).collect();
         if group.is_empty() {
             continue;
         }
         let head = format!(
-            "{title:<19}{:>8}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}  95 % interval",
+            "{title:<19}{:>7}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}  95 % interval",
             "n", "failed", "p50", "p90", "p95", "p99", "max"
         );
         let _ = writeln!(out, "{}", paint.dim(&head));
@@ -165,9 +165,9 @@ fn metrics(out: &mut String, rows: &[MetricRow], paint: Paint) {
         }
         out.push('\n');
     }
-    let rates = rows.iter().filter(|row| row.p50.is_none());
+    let rates = rows.iter().filter(|row| row.main && row.p50.is_none());
     for row in rates.clone() {
-        let interval = row.ci95.as_ref().map(|ci| format!("  ({})", interval(ci.low, ci.high, &row.unit)));
+        let interval = row.ci95.as_ref().map(|ci| format!("  (95 %: {})", interval(ci.low, ci.high, "")));
         let name = printable(&row.name, 32);
         let value = quantity(row.mean, &printable(&row.unit, 20));
         let line = format!("{name:<34}{value:<22}{:>10}{}", counted_n(row.n), interval.unwrap_or_default());
@@ -202,11 +202,11 @@ fn distribution(out: &mut String, row: &MetricRow, paint: Paint) {
         let text = format!("{:>9}", quantity(value, cell_unit));
         if value.is_some_and(f64::is_infinite) { paint.bad(&text) } else { text }
     };
-    let failed = if row.infinite > 0 { short_count(row.infinite) } else { String::new() };
+    let failed = if row.failed > 0 { short_count(row.failed) } else { String::new() };
     let ci = row.ci95.as_ref().map_or_else(String::new, |ci| {
         format!("  {} {}", printable(&ci.of, 4), interval(ci.low, ci.high, cell_unit))
     });
-    let _ = write!(out, "{:<19}{:>8}{failed:>7}", printable(&name, 18), short_count(row.n));
+    let _ = write!(out, "{:<19}{:>7}{failed:>7}", printable(&name, 19), short_count(row.n));
     for value in [row.p50, row.p90, row.p95, row.p99, row.max] {
         out.push_str(&cell(value));
     }

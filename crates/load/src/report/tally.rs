@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use crate::metrics::{self, Metric};
 use crate::report::number::printable;
 use crate::results::{Results, Window};
 use crate::sample::{CountSource, Outcome, Sample};
@@ -27,8 +28,13 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    pub fn record_ns(&mut self, ns: u64) {
-        self.finite.saturating_record((ns / 1_000).max(1));
+    /// Milliseconds; failed calls are infinite.
+    fn record(&mut self, ms: f64) {
+        if ms.is_finite() {
+            self.finite.saturating_record((ms * 1e3).round().max(1.0) as u64);
+        } else {
+            self.infinite += 1;
+        }
     }
 
     /// Finite values and infinite ones.
@@ -73,31 +79,23 @@ impl Distribution {
     }
 }
 
-/// The three latencies that are drawn, of calls in the window.
+/// The three latencies that are drawn, of calls in the window, as [`Metric`] defines them.
 #[derive(Default)]
 pub struct Latencies {
-    /// Intended to first token.
     pub ttft: Distribution,
-    /// Between neighbouring chunks that carry tokens.
     pub itl: Distribution,
-    /// Intended to last token.
     pub e2e: Distribution,
 }
 
 pub fn latencies(results: &Results) -> Latencies {
     let mut found = Latencies::default();
+    let rules = metrics::rules(results);
     for sample in results.samples.iter().filter(|sample| counts(sample, results.window)) {
-        if sample.outcome.is_failure() {
-            found.ttft.infinite += 1;
-            found.e2e.infinite += 1;
-            continue;
-        }
-        if let (Some(first), Some(last)) = (sample.chunks.first(), sample.chunks.last()) {
-            found.ttft.record_ns(first.at_ns.saturating_sub(sample.intended_ns));
-            found.e2e.record_ns(last.at_ns.saturating_sub(sample.intended_ns));
-        }
-        for pair in sample.chunks.windows(2) {
-            found.itl.record_ns(pair[1].at_ns.saturating_sub(pair[0].at_ns));
+        let drawn =
+            [(Metric::Ttft, &mut found.ttft), (Metric::Itl, &mut found.itl), (Metric::E2e, &mut found.e2e)];
+        for (metric, distribution) in drawn {
+            let values = metrics::call::read(sample, metric, rules).judged(metric.definition().unit);
+            values.into_iter().flatten().for_each(|ms| distribution.record(ms));
         }
     }
     found
@@ -301,6 +299,8 @@ pub mod tests {
             window: Window { from_ns: 50 * MS, to_ns: 1_000 * MS, run_ns: 2_000 * MS },
             health: Default::default(),
             outcomes: BTreeMap::new(),
+            held: 0,
+            histograms: BTreeMap::new(),
             samples,
             held: 0,
             histograms: BTreeMap::new(),
@@ -319,7 +319,7 @@ pub mod tests {
         assert_eq!((found.ttft.n(), found.ttft.infinite), (2, 1));
         assert_eq!(found.ttft.quantile_ms(0.5).unwrap().round(), 40.0, "from the intended time");
         assert_eq!(found.ttft.quantile_ms(0.99), Some(f64::INFINITY));
-        assert_eq!(found.itl.n(), 2);
+        assert_eq!((found.itl.n(), found.itl.infinite), (3, 1));
         assert_eq!(found.itl.counts(&[1.0, 20.0, 100.0]), [1, 1]);
         assert_eq!(found.e2e.quantile_ms(0.5).unwrap().round(), 90.0, "to the last token");
     }

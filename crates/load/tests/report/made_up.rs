@@ -4,10 +4,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ledger::Stage;
-use load::report::{Answer, Interval, LevelRow, MetricRow, Objective, Origin, Report, SloView};
+use load::capacity::{Machines, Price, capacity};
+use load::report::assemble::{self, Parts};
+use load::report::{Answer, Report};
 use load::results::{Health, Results, Target, Window};
 use load::sample::{Channel, Chunk, CountSource, Outcome, Sample, ServerAccount, Tokens};
 use load::schedule::{CallId, Pacing};
+use load::search::answer::Book;
+use load::search::{LoadUnit, Plan, Stopped};
+use load::slo::Slo;
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -221,6 +226,8 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
             void: Vec::new(),
         },
         outcomes,
+        held: 0,
+        histograms: BTreeMap::new(),
         samples,
         held: 0,
         histograms: std::collections::BTreeMap::new(),
@@ -228,203 +235,48 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
     }
 }
 
-/// Milliseconds of calls that count, failed ones as infinite, sorted.
-fn values(results: &Results, of: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
-    let counted = results.samples.iter().filter(|sample| load::report::tally::counts(sample, results.window));
-    let value = |sample: &Sample| if sample.outcome.is_failure() { Some(f64::INFINITY) } else { of(sample) };
-    let mut found: Vec<f64> = counted.filter_map(value).collect();
-    found.sort_by(f64::total_cmp);
-    found
-}
-
-fn at(values: &[f64], q: f64) -> Option<f64> {
-    values.get(((q * values.len() as f64).ceil() as usize).max(1) - 1).copied()
-}
-
-fn row(name: &str, definition: &str, from: Origin, values: &[f64]) -> MetricRow {
-    let n = values.len() as f64;
-    let spread = 1.96 * (0.95 * 0.05 / n).sqrt(); // of the rank, by the binomial distribution
-    let ci95 = at(values, 0.95 - spread).zip(at(values, (0.95 + spread).min(1.0)));
-    let infinite = values.iter().filter(|value| value.is_infinite()).count() as u64;
-    MetricRow {
-        name: name.to_owned(),
-        definition: definition.to_owned(),
-        unit: "ms".to_owned(),
-        from,
-        n: values.len() as u64,
-        infinite,
-        mean: Some(values.iter().sum::<f64>() / n),
-        p50: at(values, 0.5),
-        p90: at(values, 0.9),
-        p95: at(values, 0.95),
-        p99: at(values, 0.99),
-        max: values.last().copied(),
-        ci95: ci95.map(|(low, high)| Interval { of: "p95".to_owned(), low, high }),
-        note: None,
-    }
-}
-
-fn rate(name: &str, definition: &str, unit: &str, value: f64, n: u64) -> MetricRow {
-    MetricRow {
-        name: name.to_owned(),
-        definition: definition.to_owned(),
-        unit: unit.to_owned(),
-        from: Origin::Neither,
-        n,
-        mean: Some(value),
-        ..MetricRow::default()
-    }
-}
-
-fn ms(from: u64, to: u64) -> f64 {
-    to.saturating_sub(from) as f64 / MS
-}
-
-fn ttft(results: &Results) -> Vec<f64> {
-    values(results, |sample| Some(ms(sample.intended_ns, sample.chunks.first()?.at_ns)))
-}
-
-fn itl(results: &Results) -> Vec<f64> {
-    let counted = results.samples.iter().filter(|sample| load::report::tally::counts(sample, results.window));
-    let gaps = counted.flat_map(|sample| sample.chunks.windows(2));
-    let mut found: Vec<f64> = gaps.map(|pair| ms(pair[0].at_ns, pair[1].at_ns)).collect();
-    found.sort_by(f64::total_cmp);
-    found
-}
-
-fn throughput(results: &Results) -> f64 {
-    let inside = results.window.from_ns..results.window.to_ns;
-    let chunks = results.samples.iter().flat_map(|sample| &sample.chunks);
-    let tokens: u64 =
-        chunks.filter(|chunk| inside.contains(&chunk.at_ns)).map(|chunk| u64::from(chunk.tokens)).sum();
-    tokens as f64 / ms(results.window.from_ns, results.window.to_ns) * 1e3
-}
-
-fn metrics(results: &Results) -> Vec<MetricRow> {
-    let ttft = ttft(results);
-    let from_sent = values(results, |sample| Some(ms(sample.sent_ns?, sample.chunks.first()?.at_ns)));
-    let e2e = values(results, |sample| Some(ms(sample.intended_ns, sample.chunks.last()?.at_ns)));
-    let n = ttft.len() as u64;
-    let ended = ttft.iter().filter(|value| value.is_finite()).count() as u64;
-    let seconds = ms(results.window.from_ns, results.window.to_ns) / 1e3;
-    vec![
-        row("TTFT", "From the intended time to the first token of any channel.", Origin::Intended, &ttft),
-        row("E2E", "From the intended time to the last token.", Origin::Intended, &e2e),
-        row("TTFT", "From the request's first byte to the first token.", Origin::Sent, &from_sent),
-        row("ITL", "Between neighbouring chunks that carry tokens.", Origin::Neither, &itl(results)),
-        rate(
-            "Output throughput",
-            "Output tokens that came within the window, over its length.",
-            "tokens/s",
-            throughput(results),
-            n,
-        ),
-        rate(
-            "Calls ended",
-            "Calls that ended without failure, over the window's length.",
-            "calls/s",
-            ended as f64 / seconds,
-            ended,
-        ),
-    ]
-}
-
 /// A report of one run.
 pub fn single(made: Made) -> Report {
     let results = results(made);
-    Report {
-        schema: Report::SCHEMA,
-        title: format!("{} at {} calls/s", results.target.model, made.calls_per_s),
-        focus: 0,
-        metrics: metrics(&results),
-        slo: None,
-        levels: Vec::new(),
-        verdict: verdict(made.account),
+    let title = format!("{} at {} calls/s", results.target.model, made.calls_per_s);
+    let verdict = verdict(made.account);
+    assemble::report(Parts {
+        title,
         results: vec![results],
-    }
+        focus: 0,
+        slo: None,
+        search: None,
+        capacity: None,
+        verdict,
+    })
 }
 
-const TTFT_LIMIT: f64 = 2_000.0; // ms
-const ITL_LIMIT: f64 = 90.0; // ms
-
-/// A report of a sweep, of which the last level that met its objectives, or else the first one, is shown in detail.
+/// A report of a sweep, of which the first level that breaks an objective is shown in detail, because it says most.
 pub fn sweep(made: Made, loads: &[f64]) -> Report {
+    let slo: Slo = "ttft_p95<2s,itl_p95<90ms,errors<2%".parse().unwrap_or_else(|error| panic!("{error}"));
     let runs: Vec<Results> = loads
         .iter()
         .enumerate()
         .map(|(index, load)| results(Made { seed: made.seed + index as u64, calls_per_s: *load, ..made }))
         .collect();
-    let levels: Vec<LevelRow> = runs.iter().zip(loads).map(|(run, load)| level(run, *load)).collect();
-    let met = levels.iter().rposition(|level| level.passes == Some(true));
-    let focus = met.map_or(0, |met| (met + 1).min(levels.len() - 1)); // the first level that breaks says most
-    let capacity = met.map(|met| loads[met]);
-    let metrics = metrics(&runs[focus]);
-    let slo = slo(&levels[focus], capacity);
-    Report {
-        schema: Report::SCHEMA,
-        title: format!("{}: calls a second @ SLO", runs[focus].target.model),
-        focus,
-        metrics,
-        slo: Some(slo),
-        levels,
-        verdict: verdict(made.account),
+    let mut book = Book::new(Plan::new(LoadUnit::Qps));
+    for (run, load) in runs.iter().zip(loads) {
+        book.record(LoadUnit::Qps.level(*load), run, &slo);
+    }
+    let answer = book.close(Stopped::Found);
+    let machines = Machines::of(Some(1), None).unwrap_or_else(|error| panic!("{error}"));
+    let price: Price = "1.20/h".parse().unwrap_or_else(|error| panic!("{error}"));
+    let capacity = capacity(&answer, machines, Some(&price));
+    let met = answer.load.map_or(0.0, |load| load.0);
+    assemble::report(Parts {
+        title: format!("{}: calls a second @ SLO", runs[0].target.model),
+        focus: loads.iter().position(|load| *load > met).unwrap_or(0),
         results: runs,
-    }
-}
-
-fn level(run: &Results, load: f64) -> LevelRow {
-    let ttft = ttft(run);
-    let failed = ttft.iter().filter(|value| value.is_infinite()).count();
-    let errors = failed as f64 / ttft.len() as f64;
-    let (ttft_p95, itl_p95) = (at(&ttft, 0.95), at(&itl(run), 0.95));
-    let below = |value: Option<f64>, limit| value.is_some_and(|value| value < limit);
-    LevelRow {
-        load,
-        load_unit: "requests/s".to_owned(),
-        throughput: throughput(run),
-        passes: Some(below(ttft_p95, TTFT_LIMIT) && below(itl_p95, ITL_LIMIT) && errors < 0.01),
-        ttft_p95,
-        itl_p95,
-        errors,
-        n: ttft.len() as u64,
-        void: Vec::new(),
-    }
-}
-
-fn slo(focus: &LevelRow, capacity: Option<f64>) -> SloView {
-    let objective = |metric: &str, text: &str, limit, unit: &str, measured: Option<f64>| Objective {
-        metric: metric.to_owned(),
-        text: text.to_owned(),
-        limit,
-        unit: unit.to_owned(),
-        measured,
-        passes: measured.map(|measured| measured < limit),
-    };
-    SloView {
-        objectives: vec![
-            objective("ttft_p95", "ttft_p95<2s", TTFT_LIMIT, "ms", focus.ttft_p95),
-            objective("itl_p95", "itl_p95<90ms", ITL_LIMIT, "ms", focus.itl_p95),
-            objective("errors", "errors<1%", 1.0, "%", Some(focus.errors * 100.0)),
-        ],
-        capacity_ci95: capacity.map(|capacity| Interval {
-            of: "capacity".to_owned(),
-            low: capacity * 0.94,
-            high: capacity * 1.05,
-        }),
-        capacity,
-        capacity_unit: "requests/s".to_owned(),
-        binds: Some("ttft_p95<2s".to_owned()),
-        binding_stage: Some("queue".to_owned()),
-        evidence: vec![
-            "At the first level that breaks it, 71 % of the time to the first token is spent in queue.".to_owned(),
-            "From the last level that met it to this one, queue grew by 1.9 s in the mean; no other stage by more than 40 ms."
-                .to_owned(),
-        ],
-        cost: vec![
-            ("Output tokens per dollar".to_owned(), "1.31 million".to_owned()),
-            ("Calls per dollar".to_owned(), "10,200".to_owned()),
-        ],
-    }
+        slo: Some(&slo),
+        search: Some(&answer),
+        capacity: Some(&capacity),
+        verdict: verdict(made.account),
+    })
 }
 
 fn verdict(account: bool) -> Vec<Answer> {

@@ -28,7 +28,7 @@ pub fn section(out: &mut String, results: &Results) {
     let found = tally::latencies(results);
     out.push_str("<div class=\"three\">");
     one(out, "TTFT", "from the intended time to the first token", &found.ttft);
-    one(out, "ITL", "between neighbouring chunks that carry tokens", &found.itl);
+    one(out, "ITL", "between tokens; a chunk's gap in equal parts", &found.itl);
     one(out, "E2E", "from the intended time to the last token", &found.e2e);
     out.push_str("</div></section>");
 }

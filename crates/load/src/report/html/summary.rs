@@ -70,7 +70,9 @@ fn outcomes(results: &Results) -> String {
 pub fn figures(out: &mut String, report: &Report, results: &Results) {
     out.push_str("<div class=\"figures\">");
     for name in ["TTFT", "ITL", "E2E"] {
-        let named = |row: &&MetricRow| row.name == name && row.p50.is_some() && row.from != Origin::Sent;
+        let named = |row: &&MetricRow| {
+            row.name.eq_ignore_ascii_case(name) && row.p50.is_some() && row.from != Origin::Sent
+        };
         if let Some(row) = report.metrics.iter().find(named) {
             let _ = write!(
                 out,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plot::{Axis, Plot, SIDE, over_label};
 use super::{ROWS_MAX, escape, open_section};
-use crate::report::number::{count, plain, quantity, value_text};
+use crate::report::number::{count, plain, quantity};
 use crate::report::{LevelRow, Report};
 
 pub fn section(out: &mut String, report: &Report) {
@@ -35,7 +35,7 @@ fn chart(
         report.slo.iter().flat_map(|slo| &slo.objectives).find(|objective| objective.metric == metric);
     let limit = objective.map(|objective| objective.limit).filter(|limit| limit.is_finite() && *limit > 0.0);
     let drawn: Vec<(&LevelRow, f64)> =
-        levels.iter().filter_map(|level| Some((*level, value(level)?))).collect();
+        levels.iter().filter_map(|level| level.throughput.and(Some((*level, value(level)?)))).collect();
     let finite = drawn.iter().map(|(_, ms)| *ms).filter(|ms| ms.is_finite() && *ms > 0.0).chain(limit);
     let (least, most) =
         finite.fold((f64::INFINITY, 0.0f64), |(least, most), ms| (least.min(ms), most.max(ms)));
@@ -45,7 +45,7 @@ fn chart(
     let infinite = drawn.iter().any(|(_, ms)| ms.is_infinite());
     let y = Axis::log_ms(least * 0.8, most * if infinite { 3.0 } else { 1.25 }, 8);
     let y = if infinite { y.with_end("∞") } else { y };
-    let most_tokens = drawn.iter().map(|(level, _)| level.throughput).fold(0.0, f64::max);
+    let most_tokens = drawn.iter().filter_map(|(level, _)| level.throughput).fold(0.0, f64::max);
     let x = Axis::linear(most_tokens * 1.04, plain);
 
     let (mut marks, mut over) = (String::new(), String::new());
@@ -55,7 +55,7 @@ fn chart(
         let _ = write!(marks, "<path class=\"limit\" d=\"M0 {at:.1}H{SIDE}\"/>");
         over_label(&mut over, "limit", 0.0, at, &escape::short(&objective.text, 60));
     }
-    let place = |(level, ms): &(&LevelRow, f64)| (x.at(level.throughput), SIDE - y.at(*ms));
+    let place = |(level, ms): &(&LevelRow, f64)| (x.at(level.throughput.unwrap_or(0.0)), SIDE - y.at(*ms));
     let path: Vec<String> = drawn.iter().map(place).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     let _ = write!(marks, "<path class=\"joined\" d=\"M{}\"/>", path.join("L"));
     let labels =
@@ -77,9 +77,9 @@ fn chart(
             left / SIDE * 100.0,
             top / SIDE * 100.0,
             plain(level.load),
-            value_text(level.throughput),
+            quantity(level.throughput, ""),
             quantity(Some(*ms), "ms"),
-            escape::percent(level.errors),
+            level.errors.map_or_else(|| "–".to_owned(), escape::percent),
             label,
         );
     }
@@ -127,10 +127,10 @@ fn table(out: &mut String, report: &Report, levels: &[&LevelRow]) {
             "<tr{focus}><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"l\">{verdict}{shown}</tr>",
             plain(level.load),
             count(level.n),
-            value_text(level.throughput),
+            quantity(level.throughput, ""),
             quantity(level.ttft_p95, "ms"),
             quantity(level.itl_p95, "ms"),
-            escape::percent(level.errors),
+            level.errors.map_or_else(|| "–".to_owned(), escape::percent),
         );
     }
     out.push_str("</tbody></table></div>");

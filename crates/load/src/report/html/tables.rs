@@ -60,8 +60,8 @@ pub fn metrics(out: &mut String, report: &Report) {
 }
 
 fn distribution(out: &mut String, row: &MetricRow) {
-    let failed = if row.infinite > 0 {
-        format!("<span class=\"bad\">{}</span>", count(row.infinite))
+    let failed = if row.failed > 0 {
+        format!("<span class=\"bad\">{}</span>", count(row.failed))
     } else {
         "0".to_owned()
     };
