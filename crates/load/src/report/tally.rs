@@ -302,8 +302,6 @@ pub mod tests {
             held: 0,
             histograms: BTreeMap::new(),
             samples,
-            held: 0,
-            histograms: BTreeMap::new(),
             samples_dropped: 0,
         }
     }

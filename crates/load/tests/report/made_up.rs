@@ -229,8 +229,6 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
         held: 0,
         histograms: BTreeMap::new(),
         samples,
-        held: 0,
-        histograms: std::collections::BTreeMap::new(),
         samples_dropped: 0,
     }
 }
