@@ -10,6 +10,7 @@ use crate::schedule::Pacing;
 use crate::search::{self, LoadUnit};
 use crate::slo::{Judged, Judgement, Met, Place, Slo, StageFinding, Subject};
 use crate::stats::{Estimate, Real, Statistic};
+use crate::verdict::Verdict;
 
 /// What a report is made of.
 pub struct Parts<'a> {
@@ -35,6 +36,33 @@ pub fn report(parts: Parts<'_>) -> Report {
     };
     let slo = slo.zip(results.get(focus)).map(|(slo, run)| view(&slo.judge(run, true), search, capacity));
     Report { schema: Report::SCHEMA, title, focus, metrics, slo, levels, verdict, results }
+}
+
+/// The closing questions as a report has them.
+pub fn answers(verdicts: &[Verdict]) -> Vec<Answer> {
+    let evidence = |evidence: &crate::verdict::Evidence| {
+        let value = evidence.value.0;
+        let value = match evidence.unit.as_str() {
+            "share" => percent(value),
+            "ratio" => quantity(Some(value), ""),
+            word @ ("yes" | "no") => word.to_owned(),
+            unit => quantity(Some(value), unit),
+        };
+        format!("{}: {value}", evidence.what)
+    };
+    let answer = |verdict: &Verdict| Answer {
+        question: verdict.question.text().to_owned(),
+        // Every view marks an abstention in its own way.
+        answer: verdict.text.trim_start_matches("cannot be told: ").to_owned(),
+        evidence: verdict
+            .evidence
+            .iter()
+            .map(evidence)
+            .chain(verdict.missing.iter().map(|missing| format!("missing: {missing}")))
+            .collect(),
+        abstains: verdict.answer.is_none(),
+    };
+    verdicts.iter().map(answer).collect()
 }
 
 /// Metrics that the terminal's table has; files and page have all.

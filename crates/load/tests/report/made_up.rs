@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ledger::Stage;
 use load::capacity::{Machines, Price, capacity};
+use load::report::Report;
 use load::report::assemble::{self, Parts};
-use load::report::{Answer, Report};
 use load::results::{Health, Results, Target, Window};
 use load::sample::{Channel, Chunk, CountSource, Outcome, Sample, ServerAccount, Tokens};
 use load::schedule::{CallId, Pacing};
 use load::search::answer::Book;
 use load::search::{LoadUnit, Plan, Stopped};
 use load::slo::Slo;
+use load::verdict::closing;
 use rand::rngs::ChaCha12Rng;
 use rand::{RngExt, SeedableRng};
 
@@ -237,7 +238,7 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
 pub fn single(made: Made) -> Report {
     let results = results(made);
     let title = format!("{} at {} calls/s", results.target.model, made.calls_per_s);
-    let verdict = verdict(made.account);
+    let verdict = assemble::answers(&closing(std::slice::from_ref(&results), None));
     assemble::report(Parts {
         title,
         results: vec![results],
@@ -266,6 +267,7 @@ pub fn sweep(made: Made, loads: &[f64]) -> Report {
     let price: Price = "1.20/h".parse().unwrap_or_else(|error| panic!("{error}"));
     let capacity = capacity(&answer, machines, Some(&price));
     let met = answer.load.map_or(0.0, |load| load.0);
+    let verdict = assemble::answers(&closing(&runs, Some(&slo)));
     assemble::report(Parts {
         title: format!("{}: calls a second @ SLO", runs[0].target.model),
         focus: loads.iter().position(|load| *load > met).unwrap_or(0),
@@ -273,62 +275,6 @@ pub fn sweep(made: Made, loads: &[f64]) -> Report {
         slo: Some(&slo),
         search: Some(&answer),
         capacity: Some(&capacity),
-        verdict: verdict(made.account),
+        verdict,
     })
-}
-
-fn verdict(account: bool) -> Vec<Answer> {
-    let answer = |question: &str, answer: &str, evidence: &[&str], abstains| Answer {
-        question: question.to_owned(),
-        answer: answer.to_owned(),
-        evidence: evidence.iter().map(|line| (*line).to_owned()).collect(),
-        abstains,
-    };
-    let opaque =
-        ["The server gives no account of its stages, so queueing and computing look alike from outside."];
-    let model_or_system = if account {
-        let evidence = [
-            "queue is 71 % of the time to the first token, prefill 26 %.",
-            "The client was late by 0.3 ms at p99.",
-        ];
-        answer(
-            "Is it the model or the system?",
-            "The system: calls wait before they are computed.",
-            &evidence,
-            false,
-        )
-    } else {
-        answer(
-            "Is it the model or the system?",
-            "Without the server's account this stays open.",
-            &opaque,
-            true,
-        )
-    };
-    vec![
-        model_or_system,
-        answer(
-            "Is it prefill or decode?",
-            "Prefill: each new prompt also interrupts the answers under way.",
-            &[
-                "Pauses of more than 60 ms in a stream fall together with another call's prefill in 94 % of cases.",
-            ],
-            false,
-        ),
-        answer(
-            "Is it one user's experience or the system's capacity?",
-            "Capacity: the same calls are fast when fewer come.",
-            &["At 2 requests/s TTFT p95 is within its objective by a factor of 5."],
-            false,
-        ),
-        answer(
-            "Does the benchmark look good, or can the service go live?",
-            "Not from this run alone.",
-            &[
-                "One repetition; a capacity wants at least 3.",
-                "The workload is synthetic, and has no shared prefixes.",
-            ],
-            true,
-        ),
-    ]
 }

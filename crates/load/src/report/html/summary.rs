@@ -132,7 +132,7 @@ pub fn slo(out: &mut String, report: &Report) {
             plain(capacity)
         );
     }
-    out.push_str("<div class=\"rest\"><ul class=\"objectives\">");
+    out.push_str("<div class=\"rest\"><p class=\"sub\">As measured in the run that is shown in detail:</p><ul class=\"objectives\">");
     for objective in slo.objectives.iter().take(LIST_MAX) {
         let (class, word) = match objective.passes {
             Some(true) => ("good", "met"),

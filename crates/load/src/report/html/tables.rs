@@ -60,6 +60,7 @@ pub fn metrics(out: &mut String, report: &Report) {
 }
 
 fn distribution(out: &mut String, row: &MetricRow) {
+    let minor = if row.main { "" } else { " class=\"minor\"" };
     let failed = if row.failed > 0 {
         format!("<span class=\"bad\">{}</span>", count(row.failed))
     } else {
@@ -67,7 +68,7 @@ fn distribution(out: &mut String, row: &MetricRow) {
     };
     let _ = write!(
         out,
-        "<tr><th class=\"l\" title=\"{}\">{}<td>{}<td>{failed}",
+        "<tr{minor}><th class=\"l\" title=\"{}\">{}<td>{}<td>{failed}",
         text(&row.definition),
         short(&row.name, 60),
         count(row.n)
