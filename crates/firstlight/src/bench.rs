@@ -13,9 +13,9 @@ use load::arrivals::ArrivalSpec;
 use load::capacity::{Capacity, Machines, Price, capacity};
 use load::client::{Address, Client, Clock};
 use load::dialect::{Dialect, translate};
-use load::report::assemble::{Parts, report};
+use load::report::assemble::{Parts, answers, report};
 use load::report::live::Live;
-use load::report::{Answer, Report, csv, html, json, table};
+use load::report::{Report, csv, html, json, table};
 use load::results::{Results, Target};
 use load::run::{Load, Plan, Progress, Think, run as send};
 use load::search::{self, LoadUnit};
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
     }
 
     fn tell(&self, measured: Measured) -> anyhow::Result<()> {
-        let verdict = verdict::closing(&measured.results, self.slo.as_ref()).iter().map(answered).collect();
+        let verdict = answers(&verdict::closing(&measured.results, self.slo.as_ref()));
         let focused = measured.results.get(measured.focus).context("nothing was measured")?;
         let spoken = self.flags.dialect.map(|dialect| dialect_text(focused, dialect, self.slo.as_ref()));
         let report = report(Parts {
@@ -283,21 +283,6 @@ impl<'a> Bench<'a> {
             println!("\nwritten: {0}/report.html, {0}/report.json, {0}/calls.csv", folder.display());
         }
         Ok(())
-    }
-}
-
-/// A verdict, as reports print it.
-fn answered(verdict: &verdict::Verdict) -> Answer {
-    let evidence =
-        verdict.evidence.iter().map(|one| format!("{}: {:.3} {}", one.what, one.value.0, one.unit));
-    Answer {
-        question: verdict.question.text().to_owned(),
-        // Reports say themselves that a question is not answered.
-        answer: verdict.text.strip_prefix("cannot be told: ").unwrap_or(&verdict.text).to_owned(),
-        evidence: evidence
-            .chain(verdict.missing.iter().map(|missing| format!("missing: {missing}")))
-            .collect(),
-        abstains: verdict.answer.is_none(),
     }
 }
 

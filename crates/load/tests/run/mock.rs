@@ -123,7 +123,7 @@ fn serve(stream: TcpStream, script: &Script, count: &AtomicUsize) -> Option<()> 
 
 /// Sleeps most of the way and spins the rest, so that the delays are what they say.
 fn sleep_until(moment: Instant) {
-    let spin = Duration::from_micros(200);
+    let spin = Duration::from_micros(80);
     if let Some(left) = moment.checked_duration_since(Instant::now() + spin) {
         thread::sleep(left);
     }
