@@ -33,8 +33,11 @@ const IDLE_MAX: usize = 4096;
 /// The longest answer to a `GET` that is read: a model card, a page of metrics.
 const GET_BYTES_MAX: usize = 16 << 20;
 /// Connections tried for one call before it counts as failed. Only a connection is tried again, never a request that
-/// a server may have begun.
+/// a server may have begun. A kept connection that breaks before a byte of the answer came is replaced by a fresh one: a
+/// server may close it while the request is on its way.
 const TRIES_MAX: u32 = 3;
+/// How long a connection may stay open behind `[DONE]`; the answer is whole by then.
+const DONE_GRACE: Duration = Duration::from_secs(1);
 
 /// A client of one server.
 pub struct Client {
@@ -49,6 +52,8 @@ pub struct Client {
 pub struct Ended {
     pub sample: Sample,
     pub text: String,
+    /// Spent on making connections before it was sent: the network's and the server's time, not the client's lag.
+    pub connecting_ns: u64,
 }
 
 impl Client {
@@ -116,28 +121,43 @@ impl Client {
     }
 
     async fn exchange(&self, path: &str, body: Bytes, reading: &mut Reading) -> Outcome {
-        let mut connection = match self.connection(reading).await {
-            Ok(connection) => connection,
-            Err(error) => return Outcome::ConnectionFailed { detail: format!("{error:#}") },
-        };
-        let request = match self.request(path, body) {
-            Ok(request) => request,
-            Err(error) => {
-                return Outcome::Malformed { detail: format!("the request cannot be made: {error}") };
+        let mut kept = self.kept().await;
+        let (mut connection, response) = loop {
+            let reused = kept.is_some();
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => match self.fresh(reading).await {
+                    Ok(connection) => connection,
+                    Err(error) => return Outcome::ConnectionFailed { detail: format!("{error:#}") },
+                },
+            };
+            let request = match self.request(path, body.clone()) {
+                Ok(request) => request,
+                Err(error) => {
+                    return Outcome::Malformed { detail: format!("the request cannot be made: {error}") };
+                }
+            };
+            connection.stamps.restart();
+            reading.stamps = Some(Arc::clone(&connection.stamps));
+            match self.response(&mut connection, request).await {
+                Ok(response) => break (connection, response),
+                Err(_) if reused && connection.stamps.read().is_none() => reading.sample.retries += 1,
+                Err(detail) => return Outcome::ConnectionFailed { detail },
             }
-        };
-        connection.stamps.restart();
-        let response = self.response(&mut connection, request).await;
-        reading.sample.sent_ns = connection.stamps.wrote();
-        let response = match response {
-            Ok(response) => response,
-            Err(detail) => return Outcome::ConnectionFailed { detail },
         };
         let moment = |connection: &Connection| connection.stamps.read().unwrap_or_else(|| self.clock.now());
         reading.head(&response, moment(&connection));
         let mut body = pin!(response.into_body());
         loop {
-            match next(&mut connection, body.as_mut()).await {
+            let more = next(&mut connection, body.as_mut());
+            let more = match reading.is_done() {
+                false => more.await,
+                true => match tokio::time::timeout(DONE_GRACE, more).await {
+                    Ok(more) => more,
+                    Err(_) => return reading.body_ended(moment(&connection)),
+                },
+            };
+            match more {
                 Some(Ok(bytes)) => {
                     let at = moment(&connection);
                     if let Some(outcome) = reading.bytes(&bytes, at) {
@@ -156,8 +176,8 @@ impl Client {
         }
     }
 
-    /// A free connection, or a new one.
-    async fn connection(&self, reading: &mut Reading) -> anyhow::Result<Connection> {
+    /// A connection that is free, and as far as can be told open.
+    async fn kept(&self) -> Option<Connection> {
         while let Some(mut connection) = self.take() {
             // Polls it once: a server that has closed it says so now.
             let open = poll_fn(|context| {
@@ -165,19 +185,27 @@ impl Client {
                 Poll::Ready(!ended && connection.sender.is_ready())
             });
             if open.await {
-                return Ok(connection);
+                return Some(connection);
             }
         }
-        loop {
-            match self.address.connect(self.clock).await {
-                Ok(connection) => return Ok(connection),
-                Err(error) if reading.sample.retries + 1 >= TRIES_MAX => return Err(error),
-                Err(_) => {
-                    reading.sample.retries += 1;
-                    tokio::time::sleep(Duration::from_millis(20 << reading.sample.retries)).await;
-                }
+        None
+    }
+
+    async fn fresh(&self, reading: &mut Reading) -> anyhow::Result<Connection> {
+        let began = self.clock.now();
+        for tried in 1.. {
+            let made = self.address.connect(self.clock).await;
+            let failed = made.is_err() && tried < TRIES_MAX;
+            if failed {
+                reading.sample.retries += 1;
+                tokio::time::sleep(Duration::from_millis(20 << tried)).await;
+            }
+            reading.connecting_ns = self.clock.now().saturating_sub(began);
+            if !failed {
+                return made;
             }
         }
+        unreachable!("the last try returns")
     }
 
     fn request(&self, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, hyper::http::Error> {

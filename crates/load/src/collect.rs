@@ -56,13 +56,13 @@ impl Times {
 #[derive(Debug)]
 pub struct Collector {
     samples: Vec<Sample>,
-    samples_max: usize,
+    samples_max: u64,
     dropped: u64,
     pub outcomes: BTreeMap<String, u64>,
     pub ttft: Times,
     pub itl: Times,
     pub e2e: Times,
-    /// Sent minus intended.
+    /// What the client itself was late: sent minus intended, without the time that connections took.
     pub lag: Times,
     pub output_tokens: u64,
     pub connection_errors: u64,
@@ -74,7 +74,7 @@ impl Collector {
     pub fn new(samples_max: usize) -> Self {
         Collector {
             samples: Vec::new(),
-            samples_max,
+            samples_max: samples_max as u64,
             dropped: 0,
             outcomes: BTreeMap::new(),
             ttft: Times::default(),
@@ -88,8 +88,9 @@ impl Collector {
         }
     }
 
-    /// Takes a call that has ended. A call that the run itself held back says nothing of the client's lag.
-    pub fn add(&mut self, sample: Sample, held: bool) {
+    /// Takes a call that has ended. A call that the run itself held back says nothing of the client's lag, and so does the
+    /// time that connections took to make. Samples are kept by id, not by who ends first, which would favour short answers.
+    pub fn add(&mut self, sample: Sample, held: bool, connecting_ns: u64) {
         *self.outcomes.entry(sample.outcome.class().to_owned()).or_default() += 1;
         self.retries += u64::from(sample.retries);
         if let crate::sample::Outcome::ConnectionFailed { .. } = sample.outcome {
@@ -100,7 +101,7 @@ impl Collector {
         }
         let since = |moment: Ns| moment.saturating_sub(sample.intended_ns);
         if let (Some(sent), false) = (sample.sent_ns, held) {
-            self.lag.add(since(sent));
+            self.lag.add(since(sent).saturating_sub(connecting_ns));
         }
         if let Some(first) = sample.chunks.first() {
             self.ttft.add(since(first.at_ns));
@@ -113,7 +114,7 @@ impl Collector {
             self.e2e.add(since(last));
         }
         self.output_tokens += u64::from(sample.tokens.output.unwrap_or(sample.tokens.counted));
-        if self.samples.len() < self.samples_max {
+        if sample.call.0 < self.samples_max {
             self.samples.push(sample);
         } else {
             self.dropped += 1;

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rand::rngs::ChaCha12Rng;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::adapter::Adapter;
@@ -28,6 +28,9 @@ use conversation::Conversations;
 
 /// How often the live view is told.
 const TELL: Duration = Duration::from_millis(250);
+
+/// How long the run's end waits for the next call that is overdue.
+const BACKLOG: Duration = Duration::from_millis(20);
 
 /// What is to be run.
 pub struct Plan {
@@ -143,11 +146,13 @@ pub async fn run(
         stop,
     });
     let health = Watch::start();
-    let limits = Limits { planned: planned.unwrap_or(u64::MAX), until: plan.duration };
+    let end = plan.duration.map(|duration| run.client.clock.instant(0) + duration + plan.drain);
+    let limits = Limits { planned: planned.unwrap_or(u64::MAX), until: plan.duration, end };
     let teller = tokio::spawn(tell(Arc::clone(&run), progress, planned, plan.duration));
     let (pacing, mut calls) = match plan.load {
         Load::Open { arrivals, description, mean_per_s } => {
-            let calls = open(&run, &plan.workload, arrivals, limits, plan.in_flight_max, &mut cancel).await;
+            let ticks = ticking::ticks(run.client.clock, arrivals, Arc::clone(&plan.workload));
+            let calls = open(&run, ticks, limits, plan.in_flight_max, &mut cancel).await;
             (Pacing::Open { description, mean_per_s }, calls)
         }
         Load::Closed { users, think } => {
@@ -158,7 +163,11 @@ pub async fn run(
         }
     };
     let sending_ended = run.client.clock.now();
-    finish(&mut calls, plan.drain, &mut cancel, &leave).await;
+    // Calls that were held back may have used up a part of the drain already.
+    let end = plan.duration.map(|duration| duration + plan.drain);
+    let left = end.map(|end| end.saturating_sub(Duration::from_nanos(sending_ended)));
+    let drain = left.map_or(plan.drain, |left| left.min(plan.drain));
+    finish(&mut calls, drain, &mut cancel, &leave).await;
     let run_ns = run.client.clock.now();
     teller.abort();
     drop(calls);
@@ -220,6 +229,8 @@ fn window(
 struct Limits {
     planned: u64,
     until: Option<Duration>,
+    /// When even those that were held back are given up.
+    end: Option<Instant>,
 }
 
 impl Limits {
@@ -230,27 +241,34 @@ impl Limits {
 
 async fn open(
     run: &Arc<Run>,
-    workload: &Arc<dyn Workload>,
-    arrivals: Arrivals,
+    mut ticks: mpsc::Receiver<(Ns, Call)>,
     limits: Limits,
     in_flight_max: usize,
     cancel: &mut watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let mut calls = JoinSet::new();
     let places = Arc::new(Semaphore::new(in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let mut ticks = ticking::ticks(run.client.clock, arrivals);
-    for id in 0.. {
-        let intended = tokio::select! {
-            intended = ticks.recv() => intended,
+    loop {
+        let tick = tokio::select! {
+            tick = ticks.recv() => tick,
             _ = cancel.wait_for(|cancel| *cancel) => None,
         };
-        let Some(intended) = intended.filter(|intended| !limits.reached(id, *intended)) else { break };
-        let Some(call) = workload.call(CallId(id)) else { break };
+        let due = tick.filter(|(intended, call)| !limits.reached(call.id.0, *intended));
+        let Some((intended, call)) = due else { break };
         let (place, held) = match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => (place, false),
             Err(_) => {
                 run.held.fetch_add(1, Ordering::Relaxed);
-                (Arc::clone(&places).acquire_owned().await.expect("it is never closed"), true)
+                let place = tokio::select! {
+                    place = Arc::clone(&places).acquire_owned() => Some(place.expect("it is never closed")),
+                    _ = cancel.wait_for(|cancel| *cancel) => None,
+                    () = at(limits.end) => None,
+                };
+                let Some(place) = place else {
+                    run.leave(call, intended);
+                    break;
+                };
+                (place, true)
             }
         };
         let run = Arc::clone(run);
@@ -260,7 +278,22 @@ async fn open(
         });
         while calls.try_join_next().is_some() {}
     }
+    // What was due by now, and is not sent any more, is in the outcomes all the same.
+    while let Ok(Some((intended, call))) = tokio::time::timeout(BACKLOG, ticks.recv()).await {
+        if intended > run.client.clock.now() || limits.reached(call.id.0, intended) {
+            break;
+        }
+        run.held.fetch_add(1, Ordering::Relaxed);
+        run.leave(call, intended);
+    }
     calls
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The users of a closed loop.
@@ -334,6 +367,14 @@ async fn finish(
 }
 
 impl Run {
+    /// A call was due and is not sent: the run ended first.
+    fn leave(&self, call: Call, intended: Ns) {
+        self.latest.fetch_max(intended, Ordering::Relaxed);
+        self.conversations.ended(&call, None);
+        let mut collector = self.collector.lock().expect("no holder panics");
+        collector.add(client::blank(&call, intended), true, 0);
+    }
+
     /// Sends one call and takes its sample. `held` calls could not be sent when they were wanted, by the run's own limit.
     async fn follow(&self, call: Call, wanted: Ns, held: bool) {
         let mut stop = self.stop.clone();
@@ -357,12 +398,12 @@ impl Run {
                     let detail = format!("an earlier call of its session is missing: {reason}");
                     sample.outcome = Outcome::ConnectionFailed { detail };
                 }
-                Ended { sample, text: String::new() }
+                Ended { sample, text: String::new(), connecting_ns: 0 }
             }
         };
         let answered = !ended.sample.outcome.is_failure() && ended.sample.outcome != Outcome::InFlight;
         self.conversations.ended(&call, answered.then_some(ended.text));
-        self.collector.lock().expect("no holder panics").add(ended.sample, held);
+        self.collector.lock().expect("no holder panics").add(ended.sample, held, ended.connecting_ns);
     }
 }
 

@@ -1,10 +1,13 @@
 //! From an answer's bytes to a sample: frames get the moment of the read that completed them.
 
+use std::sync::Arc;
+
 use hyper::body::Incoming;
 use hyper::{Response, header};
 
 use crate::adapter::{AnswerReader, Frame};
 use crate::client::Ended;
+use crate::client::connection::Stamps;
 use crate::client::sse::{Broken, Events};
 use crate::sample::{Chunk, CountSource, Ns, Outcome, Sample, Tokens};
 
@@ -21,13 +24,30 @@ pub(super) struct Reading {
     whole: Vec<u8>,
     /// `[DONE]` came.
     done: bool,
+    /// Of the connection that the request went to.
+    pub stamps: Option<Arc<Stamps>>,
+    pub connecting_ns: u64,
     /// Some chunk did not say how many tokens it carries.
     uncounted: bool,
 }
 
 impl Reading {
     pub fn new(sample: Sample, reader: Box<dyn AnswerReader>) -> Self {
-        Reading { sample, reader, events: None, whole: Vec::new(), done: false, uncounted: false }
+        Reading {
+            sample,
+            reader,
+            events: None,
+            whole: Vec::new(),
+            done: false,
+            stamps: None,
+            connecting_ns: 0,
+            uncounted: false,
+        }
+    }
+
+    /// `[DONE]` came, so that nothing more is wanted.
+    pub fn is_done(&self) -> bool {
+        self.done
     }
 
     /// The answer's head was read at `at`.
@@ -114,6 +134,8 @@ impl Reading {
     pub fn end(mut self, outcome: Outcome) -> Ended {
         let read = self.reader.end();
         let sample = &mut self.sample;
+        // Here, and not when the head came: a call that no head came for was sent all the same.
+        sample.sent_ns = self.stamps.and_then(|stamps| stamps.wrote());
         sample.finish_reason = read.finish_reason;
         sample.server = crate::sample::ServerAccount { kind: sample.server.kind.clone(), ..read.server };
         let told = told(read.frame_tokens.as_deref(), &mut sample.chunks);
@@ -123,10 +145,14 @@ impl Reading {
             Outcome::Finished if sample.finish_reason.is_none() && self.events.is_some() && !self.done => {
                 Outcome::CutShort { detail: "the stream ended without a finish reason and [DONE]".to_owned() }
             }
+            // What befalls the connection behind the answer's end is no cut either.
+            Outcome::CutShort { .. } if sample.finish_reason.is_some() && !sample.chunks.is_empty() => {
+                Outcome::Finished
+            }
             Outcome::Finished if sample.chunks.is_empty() => Outcome::Empty,
             outcome => outcome,
         };
-        Ended { sample: self.sample, text: read.text }
+        Ended { sample: self.sample, text: read.text, connecting_ns: self.connecting_ns }
     }
 }
 

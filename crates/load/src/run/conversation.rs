@@ -1,4 +1,5 @@
-//! Answers that later calls of the same session need.
+//! Answers that later calls of the same session need. Of every call one bit is kept, that it ended, so that nobody waits for
+//! what was forgotten.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use crate::schedule::{Call, CallId, Prompt, Said};
 /// Answers that are kept; older ones are forgotten, and a call that needs one of them fails.
 const ANSWERS_MAX: usize = 200_000;
 
-/// What the calls of sessions were answered. Calls outside of sessions leave nothing here.
+/// What the calls of sessions were answered. Calls outside of sessions leave no text here.
 #[derive(Default)]
 pub(super) struct Conversations {
     answers: Mutex<Answers>,
@@ -23,17 +24,35 @@ struct Answers {
     /// None: the call failed.
     by_call: HashMap<CallId, Option<Arc<str>>>,
     order: VecDeque<CallId>,
+    /// A bit for each call.
+    ended: Vec<u64>,
+}
+
+impl Answers {
+    fn end(&mut self, id: CallId) {
+        let word = usize::try_from(id.0 / 64).expect("ids of one run");
+        if word >= self.ended.len() {
+            self.ended.resize(word + 1, 0);
+        }
+        self.ended[word] |= 1 << (id.0 % 64);
+    }
+
+    fn has_ended(&self, id: CallId) -> bool {
+        let word = usize::try_from(id.0 / 64).ok().and_then(|word| self.ended.get(word));
+        word.is_some_and(|word| (word >> (id.0 % 64)) & 1 == 1)
+    }
 }
 
 impl Conversations {
     /// `call` has ended, with `text` if it was answered.
     pub fn ended(&self, call: &Call, text: Option<String>) {
-        if call.session.is_none() {
-            return;
-        }
         let mut answers = self.answers.lock().expect("no holder panics");
-        answers.by_call.insert(call.id, text.map(Arc::from));
-        answers.order.push_back(call.id);
+        answers.end(call.id);
+        if call.session.is_some() || text.is_none() {
+            let text = text.map(Arc::from);
+            answers.by_call.insert(call.id, text);
+            answers.order.push_back(call.id);
+        }
         if answers.order.len() > ANSWERS_MAX
             && let Some(oldest) = answers.order.pop_front()
         {
@@ -57,7 +76,7 @@ impl Conversations {
                 if let Some(failed) = call.after.iter().find(|id| matches!(state(id), Some(None))) {
                     return Err(format!("call {} failed", failed.0));
                 }
-                if call.after.iter().all(|id| state(id).is_some()) {
+                if call.after.iter().all(|id| answers.has_ended(*id)) {
                     return resolve(call, &answers);
                 }
             }

@@ -384,3 +384,115 @@ fn a_run_that_nothing_ends_or_a_window_with_nothing_in_it_is_refused() {
     short.warm_up = Duration::from_secs(60);
     assert!(refused(short).contains("leave nothing"));
 }
+
+/// A workload whose calls need the one before them, of no session.
+struct Chain;
+
+impl Workload for Chain {
+    fn len(&self) -> Option<u64> {
+        Some(3)
+    }
+
+    fn call(&self, id: CallId) -> Option<Call> {
+        let call = Numbers { count: 3, turns: 1 }.call(id)?;
+        Some(Call { after: (0..id.0).map(CallId).collect(), ..call })
+    }
+
+    fn describe(&self) -> String {
+        "chain".into()
+    }
+}
+
+#[test]
+fn calls_without_a_session_are_waited_for_as_well() {
+    let mock = Mock::start(|_, _| vec![at(20), token("x"), finish("stop"), done()]);
+    let mut plan = plan(&mock, at_rate(1000.0), 3);
+    plan.workload = Arc::new(Chain);
+    plan.drain = Duration::from_secs(3);
+    let found = results(plan);
+    assert_eq!(found.outcomes.get("finished"), Some(&3), "{:?}", found.outcomes);
+}
+
+#[test]
+fn a_call_that_was_sent_and_never_answered_says_when_it_was_sent() {
+    let silent = Mock::start(|_, _| vec![Step::Raw(Vec::new()), at(60_000)]);
+    let found = results_within(plan(&silent, one_user(), 1), Duration::from_millis(100));
+    assert_eq!(found.samples[0].outcome, Outcome::TimedOut);
+    assert!(found.samples[0].sent_ns.is_some(), "{:?}", found.samples[0]);
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closes_under_a_request_is_replaced() {
+    // The second request on a connection is read and answered by a close, as a server does whose idle time has run out.
+    let mock = Mock::start(|number, _| match number {
+        1 => vec![Step::Raw(Vec::new()), Step::Close],
+        _ => vec![token("x"), finish("stop"), done()],
+    });
+    let found = results(plan(&mock, one_user(), 3));
+    assert_eq!(found.outcomes.get("finished"), Some(&3), "{:?}", found.outcomes);
+    assert_eq!((found.samples[1].retries, found.health.retries), (1, 1));
+}
+
+#[test]
+fn a_server_that_closes_after_each_answer_is_no_failure() {
+    let mock = Mock::start(|_, _| {
+        let body = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":\"stop\"}]}\n\n";
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        vec![Step::Raw(format!("{head}{body}").into_bytes()), Step::Close]
+    });
+    let found = results(plan(&mock, one_user(), 3));
+    assert_eq!(found.outcomes.get("finished"), Some(&3), "{:?}", found.outcomes);
+}
+
+#[test]
+fn a_connection_that_stays_open_behind_done_or_breaks_behind_the_finish_spoils_no_answer() {
+    let open = Mock::start(|_, _| vec![token("x"), finish("stop"), done(), at(60_000)]);
+    let found = results_within(plan(&open, one_user(), 1), Duration::from_secs(5));
+    assert_eq!(found.samples[0].outcome, Outcome::Finished);
+    let breaks = sample_of(|| vec![token("x"), finish("stop"), Step::Close]);
+    assert_eq!(breaks.outcome, Outcome::Finished);
+}
+
+/// F81, F82: a limit on calls under way made a run of a set duration last as long as its backlog.
+#[test]
+fn a_backlog_ends_with_the_run_and_every_call_of_it_is_counted() {
+    let mock = Mock::start(|_, _| vec![at(100), token("x"), finish("stop"), done()]);
+    let mut plan = plan(&mock, at_rate(200.0), u64::MAX);
+    (plan.duration, plan.drain, plan.in_flight_max) =
+        (Some(Duration::from_millis(500)), Duration::from_millis(200), 1);
+    let found = results(plan);
+    assert!(found.window.run_ns < 2_000_000_000, "{} s", found.window.run_ns as f64 / 1e9);
+    assert_eq!(found.outcomes.values().sum::<u64>(), 100, "{:?}", found.outcomes);
+    assert!(found.outcomes["in_flight"] > 80 && found.held > 80, "{:?} {}", found.outcomes, found.held);
+}
+
+#[test]
+fn a_server_that_is_slow_to_accept_is_not_the_clients_lag() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        Mock::start_at(std::net::TcpListener::bind(address).unwrap(), |_, _| {
+            vec![at(50), token("x"), finish("stop"), done()]
+        })
+    });
+    let nobody_yet = Mock { url: format!("http://{address}") };
+    let found = results(plan(&nobody_yet, at_rate(1000.0), 1));
+    late.join().unwrap();
+    assert_eq!((&found.samples[0].outcome, found.samples[0].retries), (&Outcome::Finished, 1));
+    assert!(found.samples[0].sent_ns.unwrap() - found.samples[0].intended_ns > 30_000_000);
+    assert!(found.health.lag_ns[2] < 30_000_000, "{:?}", found.health);
+}
+
+/// The samples that are kept are the first of the schedule, not the first to end, which would be the short ones.
+#[test]
+fn the_first_calls_are_kept_however_long_they_take() {
+    let mock = Mock::start(|number, _| {
+        vec![at(if number == 0 { 200 } else { 0 }), token("x"), finish("stop"), done()]
+    });
+    let mut plan = plan(&mock, at_rate(200.0), 10);
+    plan.samples_max = 2;
+    let ids: Vec<u64> = results(plan).samples.iter().map(|sample| sample.call.0).collect();
+    assert_eq!(ids, [0, 1]);
+}

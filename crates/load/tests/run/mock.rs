@@ -67,7 +67,13 @@ pub struct Mock {
 impl Mock {
     /// Answers request number `n` with body `json` by `script(n, json)`.
     pub fn start(script: impl Fn(usize, &Value) -> Vec<Step> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Mock::start_at(TcpListener::bind("127.0.0.1:0").unwrap(), script)
+    }
+
+    pub fn start_at(
+        listener: TcpListener,
+        script: impl Fn(usize, &Value) -> Vec<Step> + Send + Sync + 'static,
+    ) -> Self {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (script, count): (Arc<Script>, _) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
         thread::spawn(move || {
