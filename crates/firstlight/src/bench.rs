@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use load::adapter::detect::{self, Detected, PROBES, Probed};
-use load::adapter::{Adapter, Endpoint, Form, of_kind};
+use load::adapter::{Adapter, Endpoint, Form, of_kind, totals};
 use load::arrivals::ArrivalSpec;
 use load::capacity::{Capacity, Machines, Price, capacity};
 use load::client::{Address, Client, Clock};
@@ -185,10 +185,24 @@ impl<'a> Bench<'a> {
         let interrupts = tokio::spawn(async move {
             while tokio::signal::ctrl_c().await.is_ok() && cancel.send(true).is_ok() {}
         });
-        let results = send(plan, Arc::new(client), progress, cancelled).await;
+        let client = Arc::new(client);
+        let before = self.totals(&client).await;
+        let results = send(plan, Arc::clone(&client), progress, cancelled).await;
         interrupts.abort();
         live.await?;
-        results
+        let mut results = results?;
+        if let (Some(before), Some(after)) = (before, self.totals(&client).await) {
+            results.server_means = totals::between(&self.target.kind, &before, &after);
+        }
+        Ok(results)
+    }
+
+    /// What a server that tells only in sum has told so far.
+    async fn totals(&self, client: &Client) -> Option<String> {
+        if !totals::has_totals(&self.target.kind) {
+            return None;
+        }
+        client.get("/metrics").await.filter(|(status, ..)| *status == 200).map(|(_, _, body)| body)
     }
 
     async fn single(&self) -> anyhow::Result<Measured> {

@@ -1,4 +1,4 @@
-//! How right the client is, and how much it carries, against a server with known delays in the same process:
+//! How much the client carries, against a trivial server in the same process (how right it is: `mock_accuracy`):
 //! `cargo run --release -p load --example client_limits`
 //!
 //! Both share the machine's cores, so the figures are a lower bound of what the client can do alone.
@@ -9,8 +9,7 @@
 #[path = "../tests/run/mock.rs"]
 mod mock;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use load::adapter::{Endpoint, Form, of_kind};
@@ -32,7 +31,7 @@ impl Workload for Short {
     fn call(&self, id: CallId) -> Option<Call> {
         (id.0 < self.0).then(|| Call {
             id,
-            prompt: Prompt::Text(id.0.to_string().into()),
+            prompt: Prompt::Text("one two three".into()),
             max_tokens: 16,
             ignore_eos: false,
             after: Vec::new(),
@@ -88,65 +87,6 @@ fn at_rate(spec: &str) -> Load {
     }
 }
 
-/// 200 calls a second, 50 ms to the first token, 10 ms between tokens. The server notes when it wrote each token, since
-/// it is late itself now and then: the client's error is what it saw against what was done.
-fn accuracy() {
-    type Written = Mutex<HashMap<(u64, usize), Instant>>;
-    let written: Arc<Written> = Arc::default();
-    let notes = Arc::clone(&written);
-    let mock = Mock::start(move |_, body| {
-        let call: u64 = body["messages"][0]["content"].as_str().unwrap().parse().unwrap();
-        let mut steps: Vec<Step> = Vec::new();
-        for index in 0..8 {
-            let notes = Arc::clone(&notes);
-            let note = move || {
-                notes.lock().unwrap().insert((call, index), Instant::now());
-            };
-            steps.extend([mock::at(50 + 10 * index as u64), Step::Do(Box::new(note)), token(" x")]);
-        }
-        steps.extend([finish("stop"), done()]);
-        steps
-    });
-    let began = Instant::now();
-    let found = measure(&mock, at_rate("constant:200"), 2000, 10_000);
-    let written = written.lock().unwrap();
-    let (mut ttft, mut itl, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    // The run's clock began within microseconds of `began`; the least difference ever seen takes that out.
-    let ns = |moment: &Instant| (*moment - began).as_nanos() as f64;
-    for sample in &found.samples {
-        ttft.push((sample.chunks[0].at_ns - sample.intended_ns) as f64 / 1e6);
-        for (index, chunk) in sample.chunks.iter().enumerate() {
-            errors.push((chunk.at_ns as f64 - ns(&written[&(sample.call.0, index)])) / 1e6);
-        }
-        for (index, pair) in sample.chunks.windows(2).enumerate() {
-            let done = ns(&written[&(sample.call.0, index + 1)]) - ns(&written[&(sample.call.0, index)]);
-            itl.push((pair[1].at_ns - pair[0].at_ns) as f64 / 1e6 - done / 1e6);
-        }
-    }
-    let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
-    errors.iter_mut().for_each(|error| *error -= least);
-    itl.iter_mut().for_each(|error: &mut f64| *error = error.abs());
-    for (name, values) in [
-        ("TTFT with 50 ms injected", &mut ttft),
-        ("moment of a token, late by", &mut errors),
-        ("ITL, wrong by", &mut itl),
-    ] {
-        values.sort_by(f64::total_cmp);
-        let at = |percent: f64| load::stats::percentile(values, percent);
-        println!(
-            "200 calls/s, {name}: p50 {:.3}, p99 {:.3}, worst {:.3} ms over {} values",
-            at(50.0),
-            at(99.0),
-            at(100.0),
-            values.len()
-        );
-    }
-    println!(
-        "  sent late: {:?} ns (p50, p99, worst); {:.2} cores with the server",
-        found.health.lag_ns, found.health.cpu_cores
-    );
-}
-
 /// Streams of 50 frames, `rate` of them a second.
 fn events(rate: u32) {
     let mock = Mock::start(|_, _| {
@@ -185,7 +125,6 @@ fn many(calls: u64) {
 }
 
 fn main() {
-    accuracy();
     events(100);
     events(200);
     many(20_000);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::totals::RunMeans;
 use crate::collect::Figures;
 use crate::sample::{Ns, Sample};
 use crate::schedule::Pacing;
@@ -33,6 +34,9 @@ pub struct Results {
     /// Figures over all calls, the dropped ones included, by name: `ttft`, `itl`, `e2e` (from the intended time), `lag`.
     #[serde(default)]
     pub histograms: BTreeMap<String, Figures>,
+    /// What the server tells only in sum, where its kind has such totals: means by stage over the run, of all its clients.
+    #[serde(default)]
+    pub server_means: Option<RunMeans>,
     /// Calls in the order of their ids: all of them, or the first `samples_max`.
     pub samples: Vec<Sample>,
     /// Calls that are in the counts and histograms but not in `samples`.

@@ -198,6 +198,7 @@ pub async fn run(
         outcomes,
         held: run.held.load(Ordering::Relaxed),
         histograms,
+        server_means: None,
         samples,
         samples_dropped,
     })

@@ -2,11 +2,12 @@
 //! means over the requests that ended in between, of all clients, and say nothing of a single one.
 
 use ledger::Stage;
+use serde::{Deserialize, Serialize};
 
 use super::number::ns_of_s;
 
 /// Mean time by stage over the requests that ended between two readings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunMeans {
     /// How many requests ended in between, by the histogram that saw most.
     pub requests: u64,

@@ -103,6 +103,7 @@ pub fn run(samples: Vec<Sample>) -> Results {
         held: 0,
         histograms: BTreeMap::new(),
         samples,
+        server_means: None,
         samples_dropped: 0,
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::report::number::{count, counted, interval, percent, plain, printable, quantity, value_text};
+use crate::report::number::{
+    count, counted, duration, interval, percent, plain, printable, quantity, value_text,
+};
 use crate::report::{LevelRow, MetricRow, Origin, Report, SloView, tally};
 use crate::results::Results;
 use crate::schedule::Pacing;
@@ -80,6 +82,18 @@ fn header(out: &mut String, report: &Report, results: &Results, paint: Paint) {
         calls.push(format!("samples of the last {} are not kept", count(results.samples_dropped)));
     }
     wrapped(out, "Calls     ", &calls.join(", "));
+    if results.held > 0 {
+        let held = counted(results.held, "call", "calls");
+        wrapped(
+            out,
+            "Held      ",
+            &format!("{held} waited for the limit on calls under way, measured from when intended"),
+        );
+    }
+    if let Some(means) = &results.server_means {
+        let stages = means.stages.iter().map(|(stage, ns)| format!("{stage} {}", duration(*ns as f64 / 1e6)));
+        wrapped(out, "Server    ", &format!("{} ({})", stages.collect::<Vec<_>>().join(", "), means.label));
+    }
     out.push('\n');
 }
 

@@ -302,6 +302,7 @@ pub mod tests {
             held: 0,
             histograms: BTreeMap::new(),
             samples,
+            server_means: None,
             samples_dropped: 0,
         }
     }

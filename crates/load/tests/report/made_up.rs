@@ -230,6 +230,7 @@ fn account_for(made: Made, samples: Vec<Sample>) -> Results {
         held: 0,
         histograms: BTreeMap::new(),
         samples,
+        server_means: None,
         samples_dropped: 0,
     }
 }

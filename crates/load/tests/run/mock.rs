@@ -20,8 +20,6 @@ pub enum Step {
     Raw(Vec<u8>),
     /// Closes the connection here.
     Close,
-    /// Does this, such as noting the time.
-    Do(Box<dyn FnOnce() + Send>),
 }
 
 /// `data:` frame of a chat's token.
@@ -121,7 +119,6 @@ fn serve(stream: TcpStream, script: &Script, count: &AtomicUsize) -> Option<()> 
                 Step::Frame(text) => write!(stream, "{:x}\r\n{text}\r\n", text.len()).ok()?,
                 Step::Raw(bytes) => stream.write_all(&bytes).ok()?,
                 Step::Close => return None,
-                Step::Do(action) => action(),
             }
         }
         if !raw {
