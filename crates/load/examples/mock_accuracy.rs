@@ -121,8 +121,11 @@ fn against([first_ms, gap_ms, tokens]: [u64; 3], load: Load, calls: u64, seconds
 
 fn accuracy(rate: u64, seconds: u64) {
     let gap = Duration::from_nanos(1_000_000_000 / rate);
-    let arrivals = Box::new((0..).map(move |index: u32| gap * index));
-    let load = Load::Open { arrivals, description: "constant".to_owned(), mean_per_s: None };
+    // Moved within their interval, evenly spread: otherwise all tokens of all answers fall on the same few instants, and the
+    // backend's threads, which all wake then, make each other late.
+    let spread = move |index: u32| gap.mul_f64((f64::from(index) * 0.618_033_988_75).fract());
+    let arrivals = Box::new((0..).map(move |index: u32| gap * index + spread(index)));
+    let load = Load::Open { arrivals, description: "even, spread".to_owned(), mean_per_s: None };
     let results = against([50, 10, 20], load, rate * seconds, None);
     let first = |from: fn(&Sample) -> u64| {
         results.samples.iter().map(|sample| (sample.chunks[0].at_ns - from(sample)) as f64 / 1e6).collect()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "the examples use the rest")]
 mod mock;
 
 use std::sync::Arc;
