@@ -397,7 +397,7 @@ impl Run {
                 let mut sample = client::blank(&call, intended);
                 if !*self.stop.borrow() {
                     let detail = format!("an earlier call of its session is missing: {reason}");
-                    sample.outcome = Outcome::ConnectionFailed { detail };
+                    sample.outcome = Outcome::NotSent { detail };
                 }
                 Ended { sample, text: String::new(), connecting_ns: 0 }
             }

@@ -80,6 +80,10 @@ pub enum Outcome {
     CutShort {
         detail: String,
     },
+    /// An earlier call that it needed the answer of had failed.
+    NotSent {
+        detail: String,
+    },
     /// No connection, or it broke before the head.
     ConnectionFailed {
         detail: String,
@@ -108,6 +112,7 @@ impl Outcome {
             Outcome::ErrorInBand { .. } => "error_in_band",
             Outcome::CutShort { .. } => "cut_short",
             Outcome::ConnectionFailed { .. } => "connection_failed",
+            Outcome::NotSent { .. } => "not_sent",
             Outcome::TimedOut => "timed_out",
             Outcome::Malformed { .. } => "malformed",
             Outcome::InFlight => "in_flight",

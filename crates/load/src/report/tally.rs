@@ -126,8 +126,8 @@ const DETAILS_SHOWN: usize = 4;
 const DETAIL_CHARS: usize = 160;
 
 /// The classes that count as errors, as [`Outcome::class`] has them.
-const FAILURES: [&str; 6] =
-    ["refused", "error_in_band", "cut_short", "connection_failed", "timed_out", "malformed"];
+const FAILURES: [&str; 7] =
+    ["refused", "error_in_band", "cut_short", "connection_failed", "not_sent", "timed_out", "malformed"];
 
 /// Failed calls by class over the whole run, the warm-up included, largest class first. How many there were is the run's
 /// own count; what the server said is only known of calls whose samples were kept.
@@ -171,6 +171,7 @@ pub fn detail(sample: &Sample) -> Option<String> {
         | Outcome::ErrorInBand { detail }
         | Outcome::CutShort { detail }
         | Outcome::ConnectionFailed { detail }
+        | Outcome::NotSent { detail }
         | Outcome::Malformed { detail } => detail.as_str(),
         Outcome::Finished | Outcome::Empty | Outcome::TimedOut | Outcome::InFlight => "",
     };

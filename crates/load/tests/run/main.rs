@@ -331,7 +331,7 @@ fn a_session_whose_earlier_turn_failed_fails_with_the_reason() {
     plan.workload = Arc::new(Numbers { count: 2, turns: 2 });
     let found = results(plan);
     assert!(
-        matches!(&found.samples[1].outcome, Outcome::ConnectionFailed { detail } if detail.contains("call 0 failed")),
+        matches!(&found.samples[1].outcome, Outcome::NotSent { detail } if detail.contains("call 0 failed")),
         "{:?}",
         found.samples[1]
     );
