@@ -48,11 +48,9 @@ fn a_run_sees_every_stage_of_our_server_and_two_runs_compare() {
         let first = sample["chunks"][0]["at_ns"].as_u64().expect("a first token");
         let seen = first - sample["sent_ns"].as_u64().expect("it was sent");
         let told = ns("to_first_token");
-        // What the server accounts for lies within what the client saw; the socket's way is the difference.
-        assert!(
-            told <= seen && told > seen / 2,
-            "the server told of {told} ns, the client saw {seen}: {sample}"
-        );
+        // The socket's way is the difference; and the server's thread may be put aside between its write and its stamp.
+        let apart = told.abs_diff(seen);
+        assert!(apart < seen / 2, "the server told of {told} ns, the client saw {seen}: {sample}");
     }
     let page = std::fs::read_to_string(folder.join("a/report.html")).expect("there is a page");
     assert!(page.contains("</html>") && page.contains("prefill"), "the page is whole");
