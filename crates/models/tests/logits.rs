@@ -133,7 +133,12 @@ struct Distances {
     peer: Distance,
 }
 
-fn measure(model: &mut Model, dtype: KvDtype, goldens: &[Golden], peer: &Table<Top>) -> Distances {
+fn measure<'a>(
+    model: &mut Model,
+    dtype: KvDtype,
+    goldens: impl IntoIterator<Item = &'a Golden>,
+    peer: &Table<Top>,
+) -> Distances {
     let mut distances = Distances::default();
     for golden in goldens {
         force(model, dtype, &golden.tokens, |position, ours| {
@@ -203,7 +208,13 @@ fn check(name: &str, peer_max: f64) {
     let (golden, peer) = witnesses(&goldens().join("logits").join(name));
     for precision in [Precision::Exact, Precision::Fast] {
         let mut model = load(&path, Isa::best(), precision);
-        let found = measure(&mut model, KvDtype::F16, &golden, &peer);
+        // The exact path is slow, and only a window makes the long prompt another one than the short: the fast path, which
+        // shares everything with it but the products, takes it on all models.
+        let spared = |golden: &&Golden| {
+            precision == Precision::Exact && golden.prompt == "long" && !name.starts_with("gemma")
+        };
+        let prompts = golden.iter().filter(|golden| !spared(golden));
+        let found = measure(&mut model, KvDtype::F16, prompts, &peer);
         let (mean, here, there) =
             (found.float32.mean(), found.float32_there.mean(), found.peer_from_float32.mean());
         println!(

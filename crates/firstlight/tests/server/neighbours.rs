@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -15,30 +14,23 @@ fn others_are_answered_while_a_megabyte_of_one_letter_is_tokenized() {
     let short = json!({ "prompt": "one two", "max_tokens": 3 });
     let answered = |body: &Value| assert_eq!(server.post("/v1/completions", body).status, 200);
     answered(&short);
-    for letter in ["A", "^", "0", "é", "中", "'s", ".", " ", "\n"] {
-        let long = json!({ "prompt": letter.repeat(2_000_000 / letter.len()) });
+    for letter in ["A", "é", "'s", " ", "\n"] {
+        let long = json!({ "prompt": letter.repeat(8_000_000 / letter.len()) });
         let over = AtomicBool::new(false);
-        let (took, meanwhile) = thread::scope(|scope| {
-            let long = scope.spawn(|| {
-                let began = Instant::now();
+        let meanwhile = thread::scope(|scope| {
+            scope.spawn(|| {
                 assert_eq!(server.post("/tokenize", &long).status, 200);
                 over.store(true, Ordering::Relaxed);
-                began.elapsed()
             });
-            let mut meanwhile = Vec::new();
+            let mut meanwhile = 0;
             while !over.load(Ordering::Relaxed) {
-                let began = Instant::now();
                 answered(&short);
-                meanwhile.push(began.elapsed());
+                meanwhile += 1;
             }
-            (long.join().unwrap(), meanwhile)
+            meanwhile
         });
-        // A server that made them wait would answer one, after about as long as the long text takes.
-        let slowest = meanwhile.iter().max().copied().unwrap_or(Duration::MAX);
-        assert!(
-            slowest < took / 2,
-            "{letter:?}: {slowest:?} while {took:?} were spent on the long text: {meanwhile:?}"
-        );
+        // A server that made them wait would answer one while the text is on its way, and a second one behind it.
+        assert!(meanwhile >= 4, "{letter:?}: {meanwhile} were answered meanwhile");
     }
 }
 
