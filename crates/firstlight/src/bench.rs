@@ -1,5 +1,6 @@
 //! `firstlight bench`: measures any OpenAI-compatible server, and finds the load at which its users' objectives break.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -79,6 +80,8 @@ struct Bench<'a> {
     slo: Option<Slo>,
     price: Option<Price>,
     machines: Machines,
+    /// The user wants no more.
+    stopped: Cell<bool>,
 }
 
 impl<'a> Bench<'a> {
@@ -122,7 +125,8 @@ impl<'a> Bench<'a> {
             stream: !flags.no_stream,
         };
         eprintln!("{} at {}: {} ({})", target.model, target.url, target.kind, found.evidence);
-        Ok(Bench { flags, address, adapter, target, spec, setting, slo, price, machines })
+        let stopped = Cell::new(false);
+        Ok(Bench { flags, address, adapter, target, spec, setting, slo, price, machines, stopped })
     }
 
     fn mode(&self) -> anyhow::Result<Mode> {
@@ -185,10 +189,12 @@ impl<'a> Bench<'a> {
         let interrupts = tokio::spawn(async move {
             while tokio::signal::ctrl_c().await.is_ok() && cancel.send(true).is_ok() {}
         });
+        let stopped = cancelled.clone();
         let client = Arc::new(client);
         let before = self.totals(&client).await;
         let results = send(plan, Arc::clone(&client), progress, cancelled).await;
         interrupts.abort();
+        self.stopped.set(*stopped.borrow());
         live.await?;
         let mut results = results?;
         if let (Some(before), Some(after)) = (before, self.totals(&client).await) {
@@ -260,6 +266,8 @@ impl<'a> Bench<'a> {
                 trial_plan.duration = Some(TRIAL_MAX);
             }
             let results = self.send(trial_plan, &title).await?;
+            // A trial that was cut off decides nothing, and no other is wanted.
+            ensure!(!self.stopped.get(), "stopped during {title}; a search has no answer before its end");
             eprintln!("{}", trial_line(&title, &results, slo));
             runs.push(results.clone());
             Ok(results)
