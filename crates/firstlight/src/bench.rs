@@ -173,6 +173,7 @@ impl<'a> Bench<'a> {
             in_flight_max: self.flags.max_in_flight,
             drain: self.flags.timeout.0,
             samples_max: self.flags.max_samples,
+            spin: self.flags.spin,
         })
     }
 

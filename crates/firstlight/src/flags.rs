@@ -209,6 +209,10 @@ pub struct BenchFlags {
     /// Write no files.
     #[arg(long, help_heading = "Reports")]
     pub no_files: bool,
+    /// Poll without ever sleeping: no wake-up makes a send or a stamp late. It keeps one core busy, so it is for a machine (or
+    /// a core) that the server does not need.
+    #[arg(long, help_heading = "Load")]
+    pub spin: bool,
     /// The report's title [default: the model and the kind of server].
     #[arg(long, value_name = "TEXT", help_heading = "Reports")]
     pub title: Option<String>,

@@ -306,6 +306,7 @@ pub(crate) fn blank(call: &Call, intended: Ns) -> Sample {
         headers_ns: None,
         first_byte_ns: None,
         chunks: Vec::new(),
+        empty_frames: Vec::new(),
         last_byte_ns: None,
         tokens: Tokens::default(),
         server: crate::sample::ServerAccount::default(),

@@ -77,7 +77,7 @@ pub enum Report {
 /// Says a run in a dialect. Objectives give goodput, where the tool has it.
 pub fn translate(results: &Results, dialect: Dialect, slo: Option<&Slo>) -> Report {
     match dialect {
-        Dialect::Vllm => Report::Vllm(Box::new(vllm::figures(results, vllm::Framing::of(results), slo))),
+        Dialect::Vllm => Report::Vllm(Box::new(vllm::figures(results, slo))),
         Dialect::Aiperf => Report::Aiperf(Box::new(aiperf::figures(results, slo))),
         Dialect::Guidellm => Report::Guidellm(Box::new(guidellm::figures(results))),
         Dialect::Mlperf => Report::Mlperf(Box::new(mlperf::figures(results))),

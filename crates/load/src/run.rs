@@ -32,6 +32,9 @@ const TELL: Duration = Duration::from_millis(250);
 /// How long the run's end waits for the next call that is overdue.
 const BACKLOG: Duration = Duration::from_millis(20);
 
+/// How long before it is due a call is handed to a run that spins.
+const LEAD: Duration = Duration::from_millis(5);
+
 /// What is to be run.
 pub struct Plan {
     pub target: Target,
@@ -50,6 +53,8 @@ pub struct Plan {
     /// How long calls may take to end after the last one was sent; then they are left in flight.
     pub drain: Duration,
     pub samples_max: usize,
+    /// Polls sockets and the clock without ever sleeping, so that no wake-up makes a send or a stamp late. It takes a core.
+    pub spin: bool,
 }
 
 /// What decides when calls are sent.
@@ -149,9 +154,17 @@ pub async fn run(
     let end = plan.duration.map(|duration| run.client.clock.instant(0) + duration + plan.drain);
     let limits = Limits { planned: planned.unwrap_or(u64::MAX), until: plan.duration, end };
     let teller = tokio::spawn(tell(Arc::clone(&run), progress, planned, plan.duration));
+    let spinner = plan.spin.then(|| {
+        tokio::spawn(async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        })
+    });
     let (pacing, mut calls) = match plan.load {
         Load::Open { arrivals, description, mean_per_s } => {
-            let ticks = ticking::ticks(run.client.clock, arrivals, Arc::clone(&plan.workload));
+            let lead = if plan.spin { LEAD } else { Duration::ZERO };
+            let ticks = ticking::ticks(run.client.clock, arrivals, Arc::clone(&plan.workload), lead);
             let calls = open(&run, ticks, limits, plan.in_flight_max, &mut cancel).await;
             (Pacing::Open { description, mean_per_s }, calls)
         }
@@ -170,6 +183,9 @@ pub async fn run(
     finish(&mut calls, drain, &mut cancel, &leave).await;
     let run_ns = run.client.clock.now();
     teller.abort();
+    if let Some(spinner) = spinner {
+        spinner.abort();
+    }
     drop(calls);
     let collector =
         std::mem::replace(&mut *run.collector.lock().expect("no holder panics"), Collector::new(0));
@@ -256,6 +272,10 @@ async fn open(
         };
         let due = tick.filter(|(intended, call)| !limits.reached(call.id.0, *intended));
         let Some((intended, call)) = due else { break };
+        // Of a call that came ahead of its time, the rest is spun away.
+        while run.client.clock.now() < intended && !*cancel.borrow() {
+            tokio::task::yield_now().await;
+        }
         let (place, held) = match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => (place, false),
             Err(_) => {

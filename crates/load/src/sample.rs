@@ -29,6 +29,9 @@ pub struct Sample {
     pub first_byte_ns: Option<Ns>,
     /// Chunks that carry tokens, in order. Empty frames, comments, role and usage frames are none.
     pub chunks: Vec<Chunk>,
+    /// When frames with a choice but no token of it were read, in order: the role, the finish reason. Some tools count them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub empty_frames: Vec<Ns>,
     /// The answer's last byte was read.
     pub last_byte_ns: Option<Ns>,
     pub tokens: Tokens,

@@ -145,7 +145,7 @@ fn a_missing_account_is_said_to_be_missing() {
 fn llama_timings_are_prefill_and_decode_and_count_each_frame() {
     let (frames, read) = replay("llama.cpp", "llama-server/chat.sse");
     assert_eq!(token_frames(&frames), [(Channel::Answer, Some(1)); 6]);
-    assert_eq!((frames.first(), frames.last()), (Some(&Frame::Other), Some(&Frame::Done)));
+    assert_eq!((frames.first(), frames.last()), (Some(&Frame::Empty), Some(&Frame::Done)));
     let last = fixture("llama-server/chat.sse");
     let last = last.lines().rfind(|line| line.contains("\"usage\"")).unwrap();
     let last: Value = serde_json::from_str(last.trim_start_matches("data: ")).unwrap();
@@ -259,7 +259,7 @@ fn only_frames_with_tokens_are_tokens() {
         json!({"id": "x", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 40}}),
     ]);
     let answer = Frame::Tokens { channel: Channel::Answer, tokens: None };
-    assert_eq!(frames, [Frame::Other, answer, Frame::Other, Frame::Other, Frame::Other]);
+    assert_eq!(frames, [Frame::Empty, answer, Frame::Empty, Frame::Empty, Frame::Other]);
     assert_eq!((read.tokens.output, read.tokens.source), (Some(40), CountSource::Usage));
     assert_eq!(read.finish_reason.as_deref(), Some("stop"));
 }

@@ -1,7 +1,8 @@
 //! `firstlight bench` and `firstlight compare` as their users run them, against our own server.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -105,4 +106,33 @@ fn what_is_wrong_is_said_with_the_flag_and_what_to_do() {
         assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
         assert!(!said.contains("panicked"), "{said}");
     }
+}
+
+#[test]
+fn an_interrupt_ends_a_search_and_an_interrupted_run_still_reports() {
+    let server = Server::start(&[], &[]);
+    let url = format!("http://{}", server.address);
+    let interrupted = |more: &[&str]| {
+        let mut tool = Command::new(env!("CARGO_BIN_EXE_firstlight"))
+            .args([&["bench", &url, "--no-files", "--workload", "synthetic:in=8,out=4"], more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        std::thread::sleep(Duration::from_secs(3));
+        let process = tool.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &process]).status().expect("kill runs").success());
+        let since = Instant::now();
+        while tool.try_wait().expect("its state is known").is_none() {
+            assert!(since.elapsed() < Duration::from_secs(60), "{more:?}: it goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        tool.wait_with_output().expect("it has ended")
+    };
+    // Neither ends by itself in this time: the search has to make a dozen trials, the run lasts ten minutes.
+    let search = interrupted(&["--slo", "ttft_p50<60min", "--requests", "2000"]);
+    let said = text(&search.stderr);
+    assert!(!search.status.success() && said.contains("a search has no answer before its end"), "{said}");
+    let run = interrupted(&["--users", "1", "--duration", "10m"]);
+    assert!(run.status.success() && text(&run.stdout).contains("TTFT"), "{}", text(&run.stderr));
 }

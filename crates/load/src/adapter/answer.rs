@@ -99,6 +99,7 @@ impl Answer {
     fn choices(&mut self, choices: Vec<Choice>, counter: Option<u32>) -> Frame {
         let mut channel = None;
         let mut listed = None;
+        let empty = if choices.is_empty() { Frame::Other } else { Frame::Empty };
         for choice in choices {
             if let Some(tokens) = choice.listed_tokens() {
                 listed = Some(listed.unwrap_or(0) + tokens);
@@ -117,7 +118,7 @@ impl Answer {
         let Some(channel) = channel else {
             // Ids whose text is held back until a character is whole belong to the frame that brings it.
             self.held += listed.unwrap_or(0);
-            return Frame::Other;
+            return empty;
         };
         let stepped = self.counter.step(counter);
         let tokens = listed.map(|tokens| tokens + std::mem::take(&mut self.held)).or(stepped);

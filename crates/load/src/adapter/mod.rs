@@ -150,7 +150,9 @@ pub trait AnswerReader: Send {
 pub enum Frame {
     /// Tokens, of one channel; `tokens` is None where the frame does not say how many.
     Tokens { channel: Channel, tokens: Option<u32> },
-    /// A role, usage, a finish reason, an account: no tokens.
+    /// A choice without tokens: a role, a finish reason.
+    Empty,
+    /// Usage, an account: no choice at all.
     Other,
     /// `[DONE]`.
     Done,

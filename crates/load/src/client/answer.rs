@@ -100,6 +100,10 @@ impl Reading {
                 }
                 None
             }
+            Frame::Empty => {
+                self.sample.empty_frames.push(at);
+                None
+            }
             Frame::Other => None,
             Frame::Done => {
                 self.done = true;

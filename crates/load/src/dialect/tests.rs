@@ -9,10 +9,12 @@ fn two() -> Results {
     let mut first = call(0, 0.0, &[100.0, 120.0, 140.0, 160.0, 180.0]);
     first.first_byte_ns = Some(ns(10.0));
     first.last_byte_ns = Some(ns(190.0));
+    first.empty_frames = vec![ns(10.0), ns(190.0)];
     let mut second = call(1, 1000.0, &[1140.0, 1340.0]);
     second.sent_ns = Some(ns(1040.0));
     second.first_byte_ns = Some(ns(1045.0));
     second.last_byte_ns = Some(ns(1350.0));
+    second.empty_frames = vec![ns(1045.0), ns(1350.0)];
     second.chunks[1].tokens = 4;
     second.tokens.output = Some(5);
     let mut results = run(vec![first, second]);
@@ -26,7 +28,7 @@ fn near(value: f64, expected: f64) {
 
 #[test]
 fn vllm_counts_role_and_finish_frames_and_starts_at_sending() {
-    let figures = vllm::figures(&two(), vllm::Framing { role_frame: true, finish_frame: true }, None);
+    let figures = vllm::figures(&two(), None);
     let ttft = figures.ttft_ms.unwrap();
     near(ttft.mean, 7.5); // 10 and 5: the role frames
     // Gaps: 90, 20, 20, 20, 20, 10 and 95, 200, 10.
@@ -45,8 +47,9 @@ fn vllm_counts_role_and_finish_frames_and_starts_at_sending() {
 #[test]
 fn vllm_on_completions_of_vllm_has_tokens_alone() {
     let mut results = two();
-    results.target.endpoint = "completions".to_owned();
-    results.target.kind = "vllm".to_owned();
+    for sample in &mut results.samples {
+        sample.empty_frames.clear();
+    }
     let slo: Slo = "ttft_p95<100ms,tpot_mean<30ms".parse().unwrap();
     let Report::Vllm(figures) = translate(&results, Dialect::Vllm, Some(&slo)) else { panic!() };
     near(figures.ttft_ms.unwrap().mean, 100.0);

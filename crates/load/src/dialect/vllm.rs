@@ -12,25 +12,6 @@ use crate::results::Results;
 use crate::sample::{Ns, Outcome, Sample};
 use crate::slo::{Slo, Subject};
 
-/// Frames with `choices` and without a token, which our samples do not keep. Known by the kind of server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Framing {
-    /// A frame with the role alone comes first; it is taken to be the answer's first byte.
-    pub role_frame: bool,
-    /// A frame with the finish reason alone comes last; it is taken to be the answer's last byte.
-    pub finish_frame: bool,
-}
-
-impl Framing {
-    /// What servers of this kind send. vLLM puts the finish reason on the last token's frame; the others do not.
-    pub fn of(results: &Results) -> Self {
-        Framing {
-            role_frame: results.target.endpoint == "chat",
-            finish_frame: !matches!(results.target.kind.as_str(), "vllm"),
-        }
-    }
-}
-
 /// Its result file's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
@@ -51,7 +32,6 @@ pub struct Figures {
     /// Frames in the fullest second since the first call.
     pub max_output_tokens_per_s: f64,
     pub max_concurrent_requests: usize,
-    pub framing: Framing,
     pub notes: Vec<String>,
 }
 
@@ -63,20 +43,15 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(sample: &Sample, framing: Framing) -> Option<Self> {
+    fn of(sample: &Sample) -> Option<Self> {
         let counts = matches!(
             sample.outcome,
             Outcome::Finished | Outcome::Empty | Outcome::CutShort { .. } | Outcome::ErrorInBand { .. }
         );
         let sent = sample.sent_ns.filter(|_| counts)?;
-        let mut frames: Vec<Ns> = Vec::with_capacity(sample.chunks.len() + 2);
-        if framing.role_frame {
-            frames.extend(sample.first_byte_ns);
-        }
-        frames.extend(sample.chunks.iter().map(|chunk| chunk.at_ns));
-        if framing.finish_frame && matches!(sample.outcome, Outcome::Finished | Outcome::Empty) {
-            frames.extend(sample.last_byte_ns);
-        }
+        let tokens = sample.chunks.iter().map(|chunk| chunk.at_ns);
+        let mut frames: Vec<Ns> = tokens.chain(sample.empty_frames.iter().copied()).collect();
+        frames.sort_unstable();
         // Without usage it tokenizes the text; our own count stands for that.
         (!frames.is_empty()).then(|| Seen { sent, frames, output: output_tokens(sample).max(1) })
     }
@@ -103,24 +78,19 @@ fn ms(ns: Ns) -> f64 {
     ns as f64 / 1e6
 }
 
-pub fn figures(results: &Results, framing: Framing, slo: Option<&Slo>) -> Figures {
-    let seen: Vec<Seen> = results.samples.iter().filter_map(|sample| Seen::of(sample, framing)).collect();
+pub fn figures(results: &Results, slo: Option<&Slo>) -> Figures {
+    let seen: Vec<Seen> = results.samples.iter().filter_map(|sample| Seen::of(sample)).collect();
     let completed: Vec<&Sample> =
-        results.samples.iter().filter(|sample| Seen::of(sample, framing).is_some()).collect();
+        results.samples.iter().filter(|sample| Seen::of(sample).is_some()).collect();
     let input: u64 = completed.iter().map(|sample| u64::from(sample.tokens.prompt.unwrap_or(0))).sum();
     let output: u64 = seen.iter().map(|call| call.output).sum();
     // It starts its clock before the first call and stops it when the last one's connection is done with.
     let duration = super::duration_s(results.samples.iter(), super::last_byte_or_token);
-    let mut notes = common_notes(results);
-    notes.push(format!(
-        "assumes {} frame before the first token and {} after the last",
-        if framing.role_frame { "a role" } else { "no" },
-        if framing.finish_frame { "a finish" } else { "none" },
-    ));
+    let notes = common_notes(results);
     Figures {
         duration,
         completed: seen.len(),
-        failed: results.samples.iter().filter(|s| has_failed(s) && Seen::of(s, framing).is_none()).count(),
+        failed: results.samples.iter().filter(|s| has_failed(s) && Seen::of(s).is_none()).count(),
         total_input_tokens: input,
         total_output_tokens: output,
         request_throughput: per(seen.len() as f64, duration),
@@ -137,7 +107,6 @@ pub fn figures(results: &Results, framing: Framing, slo: Option<&Slo>) -> Figure
         e2el_ms: Spread::linear(seen.iter().map(Seen::latency).collect()),
         max_output_tokens_per_s: fullest_second(&seen),
         max_concurrent_requests: most_at_once(&seen),
-        framing,
         notes,
     }
 }

@@ -29,6 +29,7 @@ pub fn call(id: u64, intended_ms: f64, tokens_at_ms: &[f64]) -> Sample {
         first_byte_ns: chunks.first().map(|chunk| chunk.at_ns),
         last_byte_ns: chunks.last().map(|chunk| chunk.at_ns + 1_000_000),
         chunks,
+        empty_frames: Vec::new(),
         tokens: Tokens {
             prompt: Some(100),
             cached: Some(0),

@@ -273,6 +273,7 @@ pub mod tests {
             headers_ns: chunks.first().map(|at| (at - 6) * MS),
             first_byte_ns: chunks.first().map(|at| (at - 5) * MS),
             chunks: chunks.iter().map(chunk).collect(),
+            empty_frames: Vec::new(),
             last_byte_ns: chunks.last().map(|at| (at + 2) * MS),
             tokens: Tokens { counted: chunks.len() as u32, ..Tokens::default() },
             server: ServerAccount::default(),

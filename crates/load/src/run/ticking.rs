@@ -17,12 +17,13 @@ const AHEAD_MAX: usize = 64;
 /// The longest sleep, so that the thread ends soon after nobody listens.
 const NAP_MAX: Duration = Duration::from_millis(50);
 
-/// The calls of `workload` at the times of `arrivals`, in nanoseconds since the run's start, as they come. Ends behind the last
-/// of either.
+/// The calls of `workload` at the times of `arrivals`, in nanoseconds since the run's start, each `lead` before it is due. Ends
+/// behind the last of either.
 pub(super) fn ticks(
     clock: Clock,
     arrivals: Arrivals,
     workload: Arc<dyn Workload>,
+    lead: Duration,
 ) -> mpsc::Receiver<(Ns, Call)> {
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
     let tick = move || {
@@ -31,7 +32,7 @@ pub(super) fn ticks(
             let intended = u64::try_from(intended.as_nanos()).unwrap_or(u64::MAX);
             let at = clock.instant(intended);
             loop {
-                let left = at.saturating_duration_since(Instant::now());
+                let left = at.saturating_duration_since(Instant::now() + lead);
                 if left.is_zero() || sender.is_closed() {
                     break;
                 }

@@ -126,6 +126,7 @@ fn calls(made: Made, rng: &mut ChaCha12Rng) -> Vec<Sample> {
             headers_ns: None,
             first_byte_ns: None,
             chunks: Vec::new(),
+            empty_frames: Vec::new(),
             last_byte_ns: None,
             tokens: Tokens {
                 prompt: Some(prompt),

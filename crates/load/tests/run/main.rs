@@ -74,6 +74,7 @@ fn plan(mock: &Mock, load: Load, count: u64) -> Plan {
         in_flight_max: 1000,
         drain: Duration::from_secs(20),
         samples_max: 1000,
+        spin: false,
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Step {
     Frame(String),
     /// Writes these bytes as they are, chunked framing included.
     Raw(Vec<u8>),
+    /// Does something of the test's own, such as keeping the time.
+    Do(Box<dyn FnOnce() + Send>),
     /// Closes the connection here.
     Close,
 }
@@ -118,6 +120,7 @@ fn serve(stream: TcpStream, script: &Script, count: &AtomicUsize) -> Option<()> 
                 Step::At(moment) => sleep_until(began + moment),
                 Step::Frame(text) => write!(stream, "{:x}\r\n{text}\r\n", text.len()).ok()?,
                 Step::Raw(bytes) => stream.write_all(&bytes).ok()?,
+                Step::Do(act) => act(),
                 Step::Close => return None,
             }
         }
