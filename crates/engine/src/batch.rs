@@ -11,7 +11,7 @@ pub(crate) fn batch(running: &[Running]) -> Option<Batch> {
         let chunk = &member.sequence.tokens[member.computed..member.computed + member.chunk];
         let tokens: Vec<u32> = chunk.iter().map(|token| token.0).collect();
         let blocks: Vec<u32> = member.lease.blocks().iter().map(|block| block.0).collect();
-        batch.push(&tokens, member.computed, &blocks, member.samples());
+        batch.push(&tokens, member.computed, member.sequence.prompt_tokens, &blocks, member.samples());
     }
     (!batch.tokens.is_empty()).then_some(batch)
 }

@@ -1,6 +1,8 @@
 //! Speeds of the matrix products beside the machine's own peaks, measured in the same run.
 //!
-//! `cargo bench -p kernels -- [FORMAT ...] [--threads N] [--isa NAME] [--exact] [--cpu]`
+//! `cargo bench -p kernels -- [FORMAT ...] [--threads N] [--isa NAME] [--exact] [--wide] [--cpu]`
+//!
+//! `--wide` rounds the rows to bf16 where there are tiles for them.
 //!
 //! `--cpu` counts the process's processor time instead of the wall's: with `--threads 1` this gives usable figures where
 //! other programs want the same cores.
@@ -54,6 +56,7 @@ struct Options {
     threads: usize,
     isa: Isa,
     precision: Precision,
+    wide: bool,
 }
 
 fn main() {
@@ -69,8 +72,8 @@ fn main() {
     for &format in &options.formats {
         for (outputs, inputs) in SHAPES {
             let copies = matrices(options.clock, &kernels, format, outputs, inputs);
-            for rows in [1, 16, 512] {
-                measure(&mut machine, &kernels, &copies, rows);
+            for rows in [1, 16, 64, 512] {
+                measure(&mut machine, &kernels, &copies, rows, options.wide);
             }
         }
     }
@@ -88,11 +91,13 @@ fn options() -> Options {
         threads: 2,
         isa: Isa::best(),
         precision: Precision::Fast,
+        wide: false,
     };
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         match word.as_str() {
             "--cpu" => options.clock = Clock::Cpu,
+            "--wide" => options.wide = true,
             "--exact" => options.precision = Precision::Exact,
             "--threads" => {
                 options.threads = words.next().and_then(|word| word.parse().ok()).expect("a number")
@@ -144,7 +149,7 @@ fn matrices(
 
 /// Bursts of the product alternate with bursts of the machine's peaks. The best of each counts: on a machine shared with others
 /// the quietest moment says most about the code.
-fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix], rows: usize) {
+fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix], rows: usize, wide: bool) {
     const TURNS: usize = 15;
     let w = &copies[0];
     let x: Vec<f32> = (0..rows * w.cols()).map(|index| (index as f32 * 0.37).sin()).collect();
@@ -155,7 +160,7 @@ fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix]
     let (mut seconds, mut read, mut products) = (f64::INFINITY, 0.0f64, 0.0f64);
     for _ in 0..TURNS {
         let turn = seconds_per_call(machine.clock, Duration::from_millis(10), || {
-            kernels.quantize(&x, rows, w.cols(), &mut activations);
+            kernels.quantize_as(&x, w.cols(), &vec![wide; rows], &mut activations);
             kernels.matmul(next.next().expect("the cycle has no end"), &activations, &mut out);
             black_box(&out[0]);
         });

@@ -4,6 +4,10 @@
 //! so that an input's error is at most half a scale: 1/254 of the largest magnitude in its group. In [`Precision::Exact`] the
 //! floats are kept as they are.
 //!
+//! On a machine with matrix tiles a row can also be rounded *wide*, to bf16: tiles multiply those at half the speed of bytes, but
+//! bytes need a scale for every 32 inputs and bf16 needs none, and its error is a fraction of theirs. Which rows are wide is
+//! the caller's to say, row by row, so that a row's result never depends on the rows it is computed with.
+//!
 //! Rows stand together in blocks of [`ROWS`]: within a block the groups follow each other, and for each group its rows. So a
 //! product that takes several rows at once reads one stream, and a last block of fewer rows, a single row above all, has no gaps.
 //!
@@ -12,9 +16,12 @@
 
 use std::ops::Range;
 
+use half::bf16;
+
 use crate::detect::dispatch;
 use crate::disjoint::Disjoint;
 use crate::kernels::{Kernels, Precision};
+use crate::memory::Memory;
 use crate::pack::GROUP;
 
 /// Below this a group counts as zero; the reciprocal of its scale would overflow. It is 2^-100.
@@ -37,10 +44,13 @@ pub struct Activations {
     keep_floats: bool,
     has_codes: bool,
     has_floats: bool,
-    codes: Vec<i8>,   // [block, group, row, 32], zeros beyond `cols`
-    scales: Vec<f32>, // [block, group, row]
-    sums: Vec<i32>,   // [block, group, row, 2]
-    floats: Vec<f32>, // [rows, cols]
+    narrow: Vec<usize>,   // the rows that are rounded to bytes, in order
+    codes: Vec<i8>,       // [block, group, row, 32], of the narrow rows; zeros beyond `cols`
+    scales: Vec<f32>,     // [block, group, row]
+    sums: Vec<i32>,       // [block, group, row, 2]
+    wide: Vec<usize>,     // the rows that are rounded to bf16, in order
+    halves: Memory<bf16>, // [block, group, row, 32], of the wide rows; zeros beyond `cols`
+    floats: Vec<f32>,     // [rows, cols]
 }
 
 /// Some rows, from the first row of a block on, in the form that the integer products read.
@@ -51,6 +61,14 @@ pub(crate) struct CodeRows<'a> {
     pub codes: &'a [i8],   // [block, group, row, 32]
     pub scales: &'a [f32], // [block, group, row]
     pub sums: &'a [i32],   // [block, group, row, 2]
+}
+
+/// Some wide rows, from the first row of a block on.
+#[derive(Clone, Copy)]
+pub(crate) struct WideRows<'a> {
+    pub rows: usize,
+    pub groups: usize,
+    pub halves: &'a [bf16], // [block, group, row, 32]
 }
 
 /// One block of rows, to be written.
@@ -94,7 +112,8 @@ impl Activations {
 
     pub(crate) fn code_rows(&self, rows: Range<usize>) -> CodeRows<'_> {
         assert!(self.has_codes, "the activations were prepared by a handle of another precision");
-        assert!(rows.start.is_multiple_of(ROWS) && (rows.end.is_multiple_of(ROWS) || rows.end == self.rows));
+        let whole = rows.end.is_multiple_of(ROWS) || rows.end == self.narrow.len();
+        assert!(rows.start.is_multiple_of(ROWS) && whole, "rows are taken in whole blocks");
         let groups = self.cols.div_ceil(GROUP);
         CodeRows {
             rows: rows.len(),
@@ -103,6 +122,24 @@ impl Activations {
             scales: &self.scales[rows.start * groups..rows.end * groups],
             sums: &self.sums[rows.start * groups * 2..rows.end * groups * 2],
         }
+    }
+
+    pub(crate) fn wide_rows(&self, rows: Range<usize>) -> WideRows<'_> {
+        let whole = rows.end.is_multiple_of(ROWS) || rows.end == self.wide.len();
+        assert!(rows.start.is_multiple_of(ROWS) && whole, "rows are taken in whole blocks");
+        let groups = self.cols.div_ceil(GROUP);
+        let halves = &self.halves[rows.start * groups * GROUP..rows.end * groups * GROUP];
+        WideRows { rows: rows.len(), groups, halves }
+    }
+
+    /// The rows that are rounded to bytes.
+    pub(crate) fn narrow(&self) -> &[usize] {
+        &self.narrow
+    }
+
+    /// The rows that are rounded to bf16.
+    pub(crate) fn wide(&self) -> &[usize] {
+        &self.wide
     }
 
     /// `[rows, cols]`, `None` where only the codes were kept.
@@ -146,28 +183,50 @@ impl Kernels {
 
     /// Prepares `x`, `[rows, cols]`, for products. Panics when its length is another.
     pub fn quantize(&self, x: &[f32], rows: usize, cols: usize, into: &mut Activations) {
+        self.prepare(x, (rows, cols), |_| false, into);
+    }
+
+    /// The same, where the rows with true in `wide` are rounded to bf16 if this handle's products can use that.
+    pub fn quantize_as(&self, x: &[f32], cols: usize, wide: &[bool], into: &mut Activations) {
+        let tiles = self.precision == Precision::Fast && self.backend.has_wide_products();
+        self.prepare(x, (wide.len(), cols), |row| tiles && wide[row], into);
+    }
+
+    fn prepare(
+        &self,
+        x: &[f32],
+        (rows, cols): (usize, usize),
+        is_wide: impl Fn(usize) -> bool,
+        into: &mut Activations,
+    ) {
         assert_eq!(x.len(), rows * cols, "activations are [{rows}, {cols}]");
         (into.rows, into.cols) = (rows, cols);
         into.has_codes = self.precision == Precision::Fast;
         into.has_floats = into.keep_floats || !into.has_codes;
+        into.narrow.clear();
+        into.wide.clear();
         if into.has_floats {
             into.floats.clear();
             into.floats.extend_from_slice(x);
         }
         if into.has_codes && cols > 0 {
-            self.quantize_rows(x, rows, cols, into);
+            into.narrow.extend((0..rows).filter(|row| !is_wide(*row)));
+            into.wide.extend((0..rows).filter(|row| is_wide(*row)));
+            self.quantize_narrow(x, into);
+            self.quantize_wide(x, into);
         }
     }
 
-    fn quantize_rows(&self, x: &[f32], rows: usize, cols: usize, into: &mut Activations) {
+    fn quantize_narrow(&self, x: &[f32], into: &mut Activations) {
+        let (rows, cols) = (into.narrow.len(), into.cols);
         let groups = cols.div_ceil(GROUP);
         into.codes.resize(rows * groups * GROUP, 0);
         into.scales.resize(rows * groups, 0.0);
         into.sums.resize(rows * groups * 2, 0);
         let codes = Disjoint::new(&mut into.codes);
         let (scales, sums) = (Disjoint::new(&mut into.scales), Disjoint::new(&mut into.sums));
-        let quantize = |block: usize| {
-            let block_rows = block * ROWS..rows.min((block + 1) * ROWS);
+        let from = &into.narrow;
+        self.for_each_block(rows, cols, &|block_rows| {
             let places = block_rows.start * groups..block_rows.end * groups;
             // SAFETY: each block is claimed once, and blocks do not overlap.
             let mut to = unsafe {
@@ -178,14 +237,36 @@ impl Kernels {
                     sums: sums.part(places.start * 2..places.end * 2),
                 }
             };
-            for (row, x) in x[block_rows.start * cols..block_rows.end * cols].chunks_exact(cols).enumerate() {
-                dispatch!(self.backend, isa => isa.quantize_row(x, row, &mut to));
+            for (index, row) in from[block_rows].iter().enumerate() {
+                let x = &x[row * cols..(row + 1) * cols];
+                dispatch!(self.backend, isa => isa.quantize_row(x, index, &mut to));
             }
-        };
-        if x.len() < PARALLEL_FROM {
-            (0..rows.div_ceil(ROWS)).for_each(quantize);
+        });
+    }
+
+    fn quantize_wide(&self, x: &[f32], into: &mut Activations) {
+        let (rows, cols) = (into.wide.len(), into.cols);
+        let groups = cols.div_ceil(GROUP);
+        let halves = Disjoint::new(into.halves.at_least(rows * groups * GROUP));
+        let from = &into.wide;
+        self.for_each_block(rows, cols, &|block_rows| {
+            // SAFETY: each block is claimed once, and blocks do not overlap.
+            let to =
+                unsafe { halves.part(block_rows.start * groups * GROUP..block_rows.end * groups * GROUP) };
+            let count = block_rows.len();
+            for (index, row) in from[block_rows].iter().enumerate() {
+                self.backend.round_wide(&x[row * cols..(row + 1) * cols], (index, count), to);
+            }
+        });
+    }
+
+    /// Calls `work` with the rows of each block, on all threads if that pays.
+    fn for_each_block(&self, rows: usize, cols: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+        let block = |block: usize| work(block * ROWS..rows.min((block + 1) * ROWS));
+        if rows * cols < PARALLEL_FROM {
+            (0..rows.div_ceil(ROWS)).for_each(block);
         } else {
-            self.pool.for_each(rows.div_ceil(ROWS), &quantize);
+            self.pool.for_each(rows.div_ceil(ROWS), &block);
         }
     }
 }

@@ -3,11 +3,18 @@
 //! **Invariant:** a [`Backend`] of an instruction set exists only where the machine has it, so that holding one is the
 //! proof every kernel of that folder needs.
 
+use std::ops::Range;
+
+use half::bf16;
+
+use crate::activations::WideRows;
 use crate::error::KernelError;
+use crate::matmul::{Sums, Tile};
+use crate::pack::PackedMatrix;
 use crate::reference::Reference;
 
 #[cfg(target_arch = "x86_64")]
-use crate::{avx2::Avx2, avx512::Avx512};
+use crate::{amx::Amx, avx2::Avx2, avx512::Avx512};
 
 /// The ladder, from the plainest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,10 +25,12 @@ pub enum Isa {
     Avx2,
     /// AVX-512 with F, BW, VL, DQ and VNNI.
     Avx512,
+    /// All that, and AVX512-BF16 and AMX tiles of bf16.
+    Amx,
 }
 
 impl Isa {
-    pub const ALL: [Isa; 3] = [Isa::Reference, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 4] = [Isa::Reference, Isa::Avx2, Isa::Avx512, Isa::Amx];
 
     /// The widest instruction set of this machine.
     pub fn best() -> Isa {
@@ -42,6 +51,7 @@ impl Isa {
             Isa::Reference => "reference",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         }
     }
 }
@@ -71,6 +81,8 @@ pub(crate) enum Backend {
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
 }
 
 impl Backend {
@@ -81,8 +93,44 @@ impl Backend {
             Isa::Avx2 => Avx2::new().map(Backend::Avx2),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Avx512::new().map(Backend::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Amx::new().map(Backend::Amx),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => None,
+            Isa::Avx2 | Isa::Avx512 | Isa::Amx => None,
+        }
+    }
+
+    /// Whether it multiplies rows that are rounded to bf16.
+    pub fn has_wide_products(self) -> bool {
+        self.isa() == Isa::Amx
+    }
+
+    /// Rounds one of a block's rows, `(row, rows)`, to bf16. Only where there are wide products.
+    pub fn round_wide(self, x: &[f32], row: (usize, usize), block: &mut [bf16]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Backend::Amx(isa) => isa.round_row(x, row, block),
+            _ => unreachable!("{} has no wide products", self.isa()),
+        }
+    }
+
+    /// Writes the products of some panels with wide rows. Only where there are wide products.
+    ///
+    /// # Safety
+    /// `sums` has a place for each of the rows with each of the panels, which nobody else uses.
+    pub unsafe fn product_wide(
+        self,
+        w: &PackedMatrix,
+        panels: Range<usize>,
+        x: WideRows<'_>,
+        tile: &mut Tile,
+        sums: Sums,
+    ) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promise.
+            Backend::Amx(isa) => unsafe { isa.product_wide(w, panels, x, tile, sums) },
+            _ => unreachable!("{} has no wide products", self.isa()),
         }
     }
 
@@ -93,6 +141,8 @@ impl Backend {
             Backend::Avx2(_) => Isa::Avx2,
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512(_) => Isa::Avx512,
+            #[cfg(target_arch = "x86_64")]
+            Backend::Amx(_) => Isa::Amx,
         }
     }
 }
@@ -106,6 +156,8 @@ macro_rules! dispatch {
             $crate::detect::Backend::Avx2($isa) => $call,
             #[cfg(target_arch = "x86_64")]
             $crate::detect::Backend::Avx512($isa) => $call,
+            #[cfg(target_arch = "x86_64")]
+            $crate::detect::Backend::Amx($isa) => $call,
         }
     };
 }

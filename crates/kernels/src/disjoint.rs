@@ -20,6 +20,11 @@ impl<'a, T> Disjoint<'a, T> {
         Disjoint { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
     }
 
+    /// Where the slice begins, for parts that are not slices; what [`Disjoint::part`] asks for is asked of them too.
+    pub fn as_mut_ptr(&self) -> *mut T {
+        self.start
+    }
+
     /// One part. Panics when it reaches beyond the slice.
     ///
     /// # Safety

@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::activations::{Activations, CodeRows, SUM};
+use half::bf16;
+
+use crate::activations::{Activations, CodeRows, SUM, WideRows};
 use crate::detect::dispatch;
 use crate::disjoint::Disjoint;
 use crate::format::{Codes, Spec};
@@ -27,6 +29,13 @@ const CLAIMS: usize = 16;
 /// Panels that go over a chunk of rows together, so that a row's inputs are read from the first-level cache for most of them
 /// and its outputs are written a few cache lines at a time.
 pub(crate) const TOGETHER: usize = 4;
+
+/// Panels that go over a chunk of wide rows together: each reads all of the rows' inputs, from the second-level cache or beyond.
+const TOGETHER_WIDE: usize = 8;
+
+/// The share of a product's panels that is cut into large tasks; the rest is cut into tasks of [`FINE`] panels.
+const COARSE: (usize, usize) = (3, 4);
+const FINE: usize = 2;
 
 /// Inputs dequantized at a time by the exact product: 16 KiB of floats, half a first-level cache.
 pub(crate) const BLOCK: usize = 256;
@@ -47,6 +56,7 @@ pub(crate) struct Tile {
     pub scales: Memory<f32>,   // [panels, subs, 16]
     pub minimums: Memory<f32>, // [panels, subs, 16]
     pub weights: Memory<f32>,  // [256, 16], for the exact product
+    pub halves: Memory<bf16>,  // [panels, units, 16, 32], for wide rows
 }
 
 /// What the codes' offset and the minimums take away from a row's sums, by sub-block: `dot - offset * sum` in integers, and
@@ -78,12 +88,32 @@ pub(crate) struct FastRows<'a> {
     pub sums: &'a [f32],
 }
 
+/// Where sums go: those of a row and a panel are 16 floats in a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums {
+    pub start: *mut f32,
+    /// Floats from a row to the next.
+    pub row_step: usize,
+    /// Floats from a panel to the next.
+    pub panel_step: usize,
+}
+
 struct Task {
     /// Which call of [`Kernels::matmul_many`] it belongs to.
     call: u64,
     product: usize,
     panels: Range<usize>,
+    of: RowsOf,
     rows: Range<usize>,
+}
+
+/// Which of the activations' rows a task counts in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RowsOf {
+    /// All, as floats.
+    Floats,
+    Narrow,
+    Wide,
 }
 
 impl Kernels {
@@ -102,9 +132,8 @@ impl Kernels {
                 (*w, Disjoint::new(out))
             })
             .collect();
-        let panels: Vec<usize> = products.iter().map(|(w, _)| w.panels()).collect();
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let tasks = cut(call, &panels, x.rows(), self.pool.threads());
+        let matrices: Vec<&PackedMatrix> = products.iter().map(|(w, _)| *w).collect();
+        let tasks = self.cut(self.calls.fetch_add(1, Ordering::Relaxed), &matrices, x);
         let next = AtomicUsize::new(0);
         let work = |thread: usize| {
             let mut scratch = self.scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,36 +159,128 @@ impl Kernels {
     ) {
         let Scratch { tile, corrections, floats, out: tile_out } = scratch;
         let (rows, cols) = (task.rows.len(), x.cols());
-        let spec = w.format().spec();
-        let fast = self.precision == Precision::Fast && !matches!(spec.codes, Codes::Float(_));
-        let fast_rows = fast.then(|| corrections.prepare(task, spec, x.code_rows(task.rows.clone())));
-        let float_rows = (!fast).then(|| match x.float_rows(task.rows.clone()) {
-            Some(floats) => floats,
-            None => expand(x.code_rows(task.rows.clone()), cols, floats.at_least(rows * cols)),
-        });
-        let tile_out = tile_out.at_least(TOGETHER * rows * PANEL);
-        for first in task.panels.clone().step_by(TOGETHER) {
-            let panels = first..task.panels.end.min(first + TOGETHER);
+        let input = match task.of {
+            RowsOf::Narrow => {
+                let x = x.code_rows(task.rows.clone());
+                Input::Narrow(corrections.prepare(task, w.format().spec(), x))
+            }
+            RowsOf::Wide => Input::Wide(x.wide_rows(task.rows.clone())),
+            RowsOf::Floats => Input::Floats(match x.float_rows(task.rows.clone()) {
+                Some(floats) => floats,
+                None => {
+                    assert!(x.wide().is_empty(), "weights of floats want the floats of wide rows kept");
+                    expand(x.code_rows(task.rows.clone()), cols, floats.at_least(rows * cols))
+                }
+            }),
+        };
+        // Where wide rows follow each other in the output too, their products are written to it at once.
+        let straight = match task.of {
+            RowsOf::Wide => {
+                let rows = &x.wide()[task.rows.clone()];
+                (rows.last() == Some(&(rows[0] + rows.len() - 1))).then_some(rows[0])
+            }
+            _ => None,
+        };
+        let together = task.of.together();
+        let tile_out = tile_out.at_least(together * rows * PANEL);
+        for first in task.panels.clone().step_by(together) {
+            let panels = first..task.panels.end.min(first + together);
+            let outputs = first * PANEL..w.rows().min(panels.end * PANEL);
+            if let Input::Wide(x) = input
+                && let Some(row) = straight
+                && panels.end * PANEL <= w.rows()
+            {
+                let start = out.as_mut_ptr().wrapping_add(row * w.rows() + outputs.start);
+                let sums = Sums { start, row_step: w.rows(), panel_step: PANEL };
+                // SAFETY: rows and panels lie within the output; tasks are claimed once, and no two share both a panel and a row.
+                unsafe { self.backend.product_wide(w, panels, x, tile, sums) };
+                continue;
+            }
             let tile_out = &mut tile_out[..panels.len() * rows * PANEL];
-            match (fast_rows, float_rows) {
-                (Some(x), _) => {
+            match input {
+                Input::Narrow(x) => {
                     dispatch!(self.backend, isa => isa.product_fast(w, panels, x, tile, tile_out))
                 }
-                (_, Some(x)) => {
+                Input::Wide(x) => {
+                    let start = tile_out.as_mut_ptr();
+                    let sums = Sums { start, row_step: PANEL, panel_step: rows * PANEL };
+                    // SAFETY: the slice is `[panels, rows, 16]`.
+                    unsafe { self.backend.product_wide(w, panels, x, tile, sums) }
+                }
+                Input::Floats(x) => {
                     dispatch!(self.backend, isa => isa.product_exact(w, panels, x, tile, tile_out))
                 }
-                (None, None) => unreachable!("a product is fast or exact"),
             }
-            let outputs =
-                first * PANEL..w.rows().min((first + TOGETHER) * PANEL).min(task.panels.end * PANEL);
             for (index, row) in task.rows.clone().enumerate() {
-                let row = row * w.rows();
+                let row = match task.of {
+                    RowsOf::Floats => row,
+                    RowsOf::Narrow => x.narrow()[row],
+                    RowsOf::Wide => x.wide()[row],
+                } * w.rows();
                 // SAFETY: tasks are claimed once, and no two share both a panel and a row.
                 let to = unsafe { out.part(row + outputs.start..row + outputs.end) };
                 spread(tile_out, index, rows, to);
             }
         }
     }
+
+    /// Cuts products into tasks: all products for one chunk of rows, then the next chunk.
+    fn cut(&self, call: u64, products: &[&PackedMatrix], x: &Activations) -> Vec<Task> {
+        let total: usize = products.iter().map(|w| w.panels()).sum();
+        let mut tasks = Vec::new();
+        for of in [RowsOf::Floats, RowsOf::Narrow, RowsOf::Wide] {
+            let grain = (total / (self.pool.threads() * CLAIMS)).max(1).next_multiple_of(of.together());
+            let count = match of {
+                RowsOf::Floats => x.rows(),
+                RowsOf::Narrow => x.narrow().len(),
+                RowsOf::Wide => x.wide().len(),
+            };
+            for start in (0..count).step_by(CHUNK) {
+                let rows = start..count.min(start + CHUNK);
+                // The cores of one machine may differ in speed by a factor, above all with tiles, which neighbours share: the last
+                // of the work is cut small, so that nobody waits long for the slowest.
+                let coarse = match of {
+                    RowsOf::Wide if rows.end == count => total * COARSE.0 / COARSE.1,
+                    _ => total,
+                };
+                let mut before = 0;
+                for (product, w) in products.iter().enumerate() {
+                    let floats = matches!(w.format().spec().codes, Codes::Float(_));
+                    let as_floats = floats || self.precision == Precision::Exact;
+                    if as_floats != (of == RowsOf::Floats) {
+                        continue;
+                    }
+                    let mut first = 0;
+                    while first < w.panels() {
+                        let grain = if before + first < coarse { grain } else { FINE };
+                        let panels = first..w.panels().min(first + grain);
+                        first = panels.end;
+                        tasks.push(Task { call, product, panels, of, rows: rows.clone() });
+                    }
+                    before += w.panels();
+                }
+            }
+        }
+        tasks
+    }
+}
+
+impl RowsOf {
+    /// Panels that go over a chunk together.
+    fn together(self) -> usize {
+        match self {
+            RowsOf::Wide => TOGETHER_WIDE,
+            _ => TOGETHER,
+        }
+    }
+}
+
+/// The rows of one task, as its product reads them.
+#[derive(Clone, Copy)]
+enum Input<'a> {
+    Narrow(FastRows<'a>),
+    Wide(WideRows<'a>),
+    Floats(&'a [f32]),
 }
 
 /// Copies one row of a tile `[panels, rows, 16]` to its place in the output.
@@ -177,27 +298,6 @@ fn spread(tile_out: &[f32], row: usize, rows: usize, to: &mut [f32]) {
 /// One working memory for each thread.
 pub(crate) fn scratches(threads: usize) -> Vec<Mutex<Scratch>> {
     (0..threads).map(|_| Mutex::default()).collect()
-}
-
-/// Cuts products of so many panels over `rows` into tasks: all products for one chunk of rows, then the next chunk.
-fn cut(call: u64, panels: &[usize], rows: usize, threads: usize) -> Vec<Task> {
-    let total: usize = panels.iter().sum();
-    let grain = (total / (threads * CLAIMS)).max(1).next_multiple_of(TOGETHER);
-    let mut tasks = Vec::new();
-    for start in (0..rows).step_by(CHUNK) {
-        let rows = start..rows.min(start + CHUNK);
-        for (product, &panels) in panels.iter().enumerate() {
-            for first in (0..panels).step_by(grain) {
-                tasks.push(Task {
-                    call,
-                    product,
-                    panels: first..panels.min(first + grain),
-                    rows: rows.clone(),
-                });
-            }
-        }
-    }
-    tasks
 }
 
 impl Corrections {

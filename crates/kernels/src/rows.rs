@@ -28,6 +28,8 @@ macro_rules! on_backend {
             Backend::Avx2(isa) => isa.run($kernel),
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512(isa) => isa.run($kernel),
+            #[cfg(target_arch = "x86_64")]
+            Backend::Amx(isa) => isa.avx512().run($kernel),
         }
     };
 }

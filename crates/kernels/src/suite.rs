@@ -242,3 +242,88 @@ fn what_is_not_finite_shows_in_its_row_and_in_no_other() {
         }
     }
 }
+
+fn wide_product(kernels: &Kernels, w: &PackedMatrix, x: &[f32], wide: &[bool]) -> Vec<f32> {
+    let mut activations = Activations::new();
+    kernels.quantize_as(x, w.cols(), wide, &mut activations);
+    let mut out = vec![f32::NAN; wide.len() * w.rows()];
+    kernels.matmul(w, &activations, &mut out);
+    out
+}
+
+/// Products of tiles that are denormal are zero; so many of them make this at most.
+const DENORMAL: f64 = 1e-36;
+
+/// The bound: inputs and weights are each off by at most half a unit in the eighth binary place, one part in 256.
+#[test]
+fn wide_products_are_within_the_rounding_of_their_factors() {
+    let kernels = kernels(Isa::best(), Precision::Fast);
+    for format in Format::ALL.into_iter().filter(|format| format.block_len() > 1) {
+        for (rows, outputs, blocks) in SHAPES.into_iter().chain([(16, 64, 9), (33, 17, 40), (48, 150, 2)]) {
+            let (cols, mut rng) = (cols_of(format, blocks), rng(&format!("{format}{rows}")));
+            let (w, floats) = matrix(&mut rng, format, outputs, cols);
+            let x = rng.normals(rows * cols);
+            let out = wide_product(&kernels, &w, &x, &vec![true; rows]);
+            if !kernels.backend.has_wide_products() {
+                assert!(
+                    same_bits(&out, &product(&kernels, &w, &x, rows)),
+                    "{format}: without tiles they are like others"
+                );
+                continue;
+            }
+            for (index, (out, (truth, size))) in out.iter().zip(truth(&floats, &x, cols)).enumerate() {
+                let (error, bound) =
+                    ((f64::from(*out) - truth).abs(), size * (2.0 / 256.0 + 3e-5) + DENORMAL);
+                assert!(
+                    error <= bound,
+                    "{format} {rows}x{outputs}x{cols} at {index}: {out} {truth} +- {bound}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rows_result_depends_on_its_own_kind_alone() {
+    for isa in Isa::available() {
+        for format in Format::ALL.into_iter().filter(|format| format.block_len() > 1) {
+            let (rows, outputs, cols) = (75, 90, cols_of(format, 2));
+            let mut rng = rng(format.name());
+            let (w, _) = matrix(&mut rng, format, outputs, cols);
+            let x = rng.normals(rows * cols);
+            let kinds: Vec<bool> = (0..rows).map(|_| rng.unit() > 0.3).collect();
+            let mixed = wide_product(&kernels(isa, Precision::Fast), &w, &x, &kinds);
+            for threads in [1, 3] {
+                let kernels = Kernels::new(isa, Precision::Fast, threads).unwrap();
+                for batch in [1, 2, 17, 31, 32, 48] {
+                    let parts: Vec<f32> = (x.chunks(batch * cols).zip(kinds.chunks(batch)))
+                        .flat_map(|(x, kinds)| wide_product(&kernels, &w, x, kinds))
+                        .collect();
+                    assert!(same_bits(&parts, &mixed), "{isa} {format} by {batch} on {threads}");
+                }
+            }
+            let narrow = product(&kernels(isa, Precision::Fast), &w, &x, rows);
+            for (row, wide) in kinds.iter().enumerate().filter(|(_, wide)| !**wide) {
+                let row = row * outputs..(row + 1) * outputs;
+                assert!(
+                    same_bits(&mixed[row.clone()], &narrow[row]),
+                    "{isa} {format}: {wide} is like any other"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_shows_in_its_wide_row_and_in_no_other() {
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let (mut rng, cols) = (rng("wide finite"), 512);
+        let (w, _) = matrix(&mut rng, Format::Q4K, 16, cols);
+        let mut x = rng.normals(3 * cols);
+        x[cols + 77] = value;
+        let out = wide_product(&kernels(Isa::best(), Precision::Fast), &w, &x, &[true; 3]);
+        let rows: Vec<bool> = out.chunks(16).map(|row| row.iter().all(|value| value.is_finite())).collect();
+        assert_eq!((rows[0], rows[2]), (true, true), "{value}");
+        assert!(!rows[1], "{value}");
+    }
+}

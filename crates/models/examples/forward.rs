@@ -115,11 +115,11 @@ impl Bench<'_> {
             for start in (computed..arguments.depth).step_by(512) {
                 let chunk = self.tokens(512.min(arguments.depth - start), start + sequence);
                 let mut batch = Batch::default();
-                batch.push(&chunk, start, &blocks, false);
+                batch.push(&chunk, start, usize::MAX, &blocks, false);
                 self.model.forward(&batch, &mut self.kv, &mut Parts::default());
             }
             let mut batch = Batch::default();
-            batch.push(&self.tokens(arguments.prefill, sequence), arguments.depth, &blocks, true);
+            batch.push(&self.tokens(arguments.prefill, sequence), arguments.depth, usize::MAX, &blocks, true);
             let mut parts = Parts::default();
             let started = Instant::now();
             self.model.forward(&batch, &mut self.kv, &mut parts);
@@ -134,7 +134,7 @@ impl Bench<'_> {
             let mut batch = Batch::default();
             for sequence in 0..arguments.batch {
                 let position = arguments.depth + arguments.prefill + step;
-                batch.push(&self.tokens(1, position + sequence), position, &self.blocks(sequence), true);
+                batch.push(&self.tokens(1, position + sequence), position, 0, &self.blocks(sequence), true);
             }
             self.model.forward(&batch, &mut self.kv, &mut parts);
         }

@@ -26,20 +26,39 @@ pub struct BatchSequence {
     pub rows: Range<usize>,
     /// The first row's position; the others follow.
     pub first_position: usize,
+    /// Positions below this are the prompt's, the others were generated. A row is rounded by which of the two it is, never by what it
+    /// is computed with, so that an answer does not depend on the company.
+    pub prompt_len: usize,
     /// Position p lies in `blocks[p / block_tokens]`.
     pub blocks: Vec<u32>,
 }
 
 impl Batch {
-    /// Adds a sequence's next tokens. `wants_logits` asks for the logits of its last row.
-    pub fn push(&mut self, tokens: &[u32], first_position: usize, blocks: &[u32], wants_logits: bool) {
+    /// Adds a sequence's next tokens, of whose positions those below `prompt_len` are the prompt's. `wants_logits` asks for the logits
+    /// of its last row.
+    pub fn push(
+        &mut self,
+        tokens: &[u32],
+        first_position: usize,
+        prompt_len: usize,
+        blocks: &[u32],
+        wants_logits: bool,
+    ) {
         let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
         let rows = start..self.tokens.len();
         if wants_logits {
             self.logit_rows.push(rows.end - 1);
         }
-        self.sequences.push(BatchSequence { rows, first_position, blocks: blocks.to_vec() });
+        self.sequences.push(BatchSequence { rows, first_position, prompt_len, blocks: blocks.to_vec() });
+    }
+
+    /// Of each row, whether it is a prompt's.
+    pub(crate) fn prompt_rows(&self) -> impl Iterator<Item = bool> {
+        self.sequences.iter().flat_map(|sequence| {
+            let positions = sequence.first_position..sequence.first_position + sequence.rows.len();
+            positions.map(|position| position < sequence.prompt_len)
+        })
     }
 
     /// The sequences as attention wants them.
@@ -77,7 +96,7 @@ impl Batch {
     /// Panics where the batch breaks its invariant or points outside the model or the cache: the engine built it wrong.
     pub(crate) fn check(&self, config: &Config, kv: &KvCache) {
         let mut next = 0;
-        for BatchSequence { rows, first_position, blocks } in &self.sequences {
+        for BatchSequence { rows, first_position, blocks, .. } in &self.sequences {
             assert_eq!(rows.start, next, "the rows of sequences follow each other");
             assert!(rows.end > rows.start, "a sequence has at least one row");
             next = rows.end;

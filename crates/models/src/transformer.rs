@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use kernels::{Activations, AttentionJob, AttentionSequence, Kernels, RopeTable};
+use kernels::{Activations, AttentionJob, AttentionSequence, Kernels, Memory, RopeTable};
 use ledger::{Part, Parts};
 
 use crate::batch::Batch;
@@ -62,6 +62,7 @@ pub(crate) struct Ropes {
 pub(crate) struct Scratch {
     positions: Vec<u32>,      // [rows]
     slots: Vec<(u32, usize)>, // [rows]: block, and offset within it
+    wide: Vec<bool>,          // [rows]: of a prompt
     residual: Buffer,         // [rows, width]
     branch: Buffer,           // [rows, width]: what a block reads, then what it adds
     query: Buffer,            // [rows, heads, head_dim]
@@ -121,9 +122,11 @@ impl Pass<'_> {
     /// Works out each row's position and slot.
     fn place(&mut self, batch: &Batch) {
         let block_tokens = self.kv.block_tokens();
-        let Scratch { positions, slots, .. } = &mut *self.scratch;
+        let Scratch { positions, slots, wide, .. } = &mut *self.scratch;
         positions.clear();
         slots.clear();
+        wide.clear();
+        wide.extend(batch.prompt_rows());
         for sequence in &batch.sequences {
             for position in (sequence.first_position..).take(sequence.rows.len()) {
                 positions.push(position as u32);
@@ -149,11 +152,12 @@ impl Pass<'_> {
     fn project(&mut self, index: usize, layer: &LayerWeights) {
         let Config { width, heads, kv_heads, head_dim, norm_eps, .. } = *self.config;
         let (rows, kernels) = (self.rows, self.kernels);
-        let Scratch { residual, branch, query, key, value, spare, activations, .. } = &mut *self.scratch;
+        let Scratch { residual, branch, query, key, value, spare, activations, wide, .. } =
+            &mut *self.scratch;
 
         let branch = branch.rows(rows, width);
         kernels.rms_norm(residual.rows(rows, width), &layer.attention_norm, norm_eps, branch);
-        kernels.quantize(branch, rows, width, activations);
+        kernels.quantize_as(branch, width, wide, activations);
         self.lap.end(Part::Norm);
 
         let mut products = [
@@ -209,7 +213,8 @@ impl Pass<'_> {
     /// Leaves, of the residual stream and the queries, the rows that want logits, and says where they stand.
     fn keep_logit_rows<'b>(&mut self, batch: &'b Batch) -> Vec<AttentionSequence<'b>> {
         let Config { width, heads, head_dim, .. } = *self.config;
-        let Scratch { residual, query, spare, .. } = &mut *self.scratch;
+        let Scratch { residual, query, spare, wide, .. } = &mut *self.scratch;
+        *wide = batch.logit_rows.iter().map(|row| wide[*row]).collect();
         for (buffer, length) in [(residual, width), (query, heads * head_dim)] {
             let kept = spare.rows(batch.logit_rows.len(), length);
             let all = buffer.rows(self.rows, length);
@@ -227,7 +232,7 @@ impl Pass<'_> {
     fn attend(&mut self, index: usize, layer: &LayerWeights, sequences: &[AttentionSequence<'_>]) {
         let Config { width, heads, head_dim, score_scale, score_softcap, .. } = *self.config;
         let (rows, kernels) = (self.rows, self.kernels);
-        let Scratch { branch, query, attended, activations, .. } = &mut *self.scratch;
+        let Scratch { branch, query, attended, activations, wide, .. } = &mut *self.scratch;
         let attended = attended.rows(rows, heads * head_dim);
         let job = AttentionJob {
             q: query.rows(rows, heads * head_dim),
@@ -241,7 +246,7 @@ impl Pass<'_> {
         kernels.attention(&job, attended);
         self.lap.end(Part::Attention);
 
-        kernels.quantize(attended, rows, heads * head_dim, activations);
+        kernels.quantize_as(attended, heads * head_dim, wide, activations);
         self.lap.end(Part::Norm);
         let branch = branch.rows(rows, width);
         kernels.matmul(&layer.output.matrix, activations, branch);
@@ -255,10 +260,10 @@ impl Pass<'_> {
     fn feed_forward(&mut self, layer: &LayerWeights) {
         let Config { width, ffn, norm_eps, family, .. } = *self.config;
         let (rows, kernels) = (self.rows, self.kernels);
-        let Scratch { residual, branch, gate, up, activations, .. } = &mut *self.scratch;
+        let Scratch { residual, branch, gate, up, activations, wide, .. } = &mut *self.scratch;
         let branch = branch.rows(rows, width);
         kernels.rms_norm(residual.rows(rows, width), &layer.ffn_norm, norm_eps, branch);
-        kernels.quantize(branch, rows, width, activations);
+        kernels.quantize_as(branch, width, wide, activations);
         self.lap.end(Part::Norm);
 
         let (gate, up) = (gate.rows(rows, ffn), up.rows(rows, ffn));
@@ -267,7 +272,7 @@ impl Pass<'_> {
             Activation::Silu => kernels.silu_mul(gate, up),
             Activation::Gelu => kernels.gelu_mul(gate, up),
         }
-        kernels.quantize(gate, rows, ffn, activations);
+        kernels.quantize_as(gate, ffn, wide, activations);
         kernels.matmul(&layer.down, activations, branch);
         self.lap.end(Part::FeedForward);
         self.add_branch(layer.post_ffn_norm.as_deref());
@@ -326,16 +331,13 @@ impl Lap<'_> {
     }
 }
 
-/// Memory that grows and never shrinks.
+/// Memory that grows and never shrinks; what it held is lost when it grows, which it does where a pass first uses it.
 #[derive(Default)]
-struct Buffer(Vec<f32>);
+struct Buffer(Memory<f32>);
 
 impl Buffer {
     /// The first `rows` rows of `length` values; what they hold is left from earlier.
     fn rows(&mut self, rows: usize, length: usize) -> &mut [f32] {
-        if self.0.len() < rows * length {
-            self.0.resize(rows * length, 0.0);
-        }
-        &mut self.0[..rows * length]
+        self.0.at_least(rows * length)
     }
 }

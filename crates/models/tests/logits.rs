@@ -86,7 +86,7 @@ fn force(model: &mut Model, dtype: KvDtype, tokens: &[u32], mut each: impl FnMut
     for (chunk, tokens) in tokens.chunks(CHUNK).enumerate() {
         let first = chunk * CHUNK;
         let mut batch = Batch::default();
-        batch.push(tokens, first, &blocks, false);
+        batch.push(tokens, first, usize::MAX, &blocks, false);
         batch.logit_rows = (0..tokens.len()).collect();
         let logits = model.forward(&batch, &mut kv, &mut Parts::default());
         for row in 0..tokens.len() {

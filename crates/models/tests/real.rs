@@ -6,6 +6,8 @@ use models::testing::Random;
 use models::{Batch, Gguf, Inspection, KvCache, LoadOptions, Model, Vocabulary};
 
 const BLOCK_TOKENS: usize = 16;
+/// Positions below this are a prompt's, which are rounded otherwise than generated ones.
+const PROMPT: usize = 70;
 
 fn load(name: &str) -> Model {
     let options =
@@ -33,10 +35,10 @@ fn run(
         let chunk = cut(done).min(tokens.len() - done);
         let mut batch = Batch::default();
         if beside {
-            batch.push(&tokens[tokens.len() - done - 1..][..1], done, &others, true);
+            batch.push(&tokens[tokens.len() - done - 1..][..1], done, PROMPT, &others, true);
         }
         let first_row = batch.tokens.len();
-        batch.push(&tokens[done..done + chunk], done, &blocks, false);
+        batch.push(&tokens[done..done + chunk], done, PROMPT, &blocks, false);
         let rows = wanted.iter().filter(|position| (done..done + chunk).contains(position));
         batch.logit_rows.extend(rows.map(|position| first_row + position - done));
         let logits = model.forward(&batch, &mut kv, &mut Parts::default());

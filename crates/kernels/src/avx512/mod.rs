@@ -4,7 +4,7 @@
 
 mod quantize;
 mod simd;
-mod unpack;
+pub(crate) mod unpack;
 mod fast;
 mod exact;
 

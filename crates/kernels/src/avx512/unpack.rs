@@ -8,11 +8,11 @@ use crate::format::{Codes, Scales};
 use crate::pack::{GROUP, PANEL, Panel, VECTOR};
 
 /// A unit's codes (after the table, before the offset): each register holds 16 outputs by four inputs.
-pub(super) type Unit = [__m512i; 8];
+pub(crate) type Unit = [__m512i; 8];
 
 /// Scale and minimum of 16 outputs in one sub-block.
 #[derive(Clone, Copy)]
-pub(super) struct Sub {
+pub(crate) struct Sub {
     pub scale: __m512,
     pub minimum: __m512,
 }
@@ -21,7 +21,7 @@ pub(super) struct Sub {
 /// super-block of scales.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) fn for_each_unit<F: Quantized>(
+pub(crate) fn for_each_unit<F: Quantized>(
     panel: &Panel<'_>,
     units: Range<usize>,
     mut work: impl FnMut(usize, Unit, [Sub; 2]),

@@ -79,7 +79,7 @@ fn ms(ns: Ns) -> f64 {
 }
 
 pub fn figures(results: &Results, slo: Option<&Slo>) -> Figures {
-    let seen: Vec<Seen> = results.samples.iter().filter_map(|sample| Seen::of(sample)).collect();
+    let seen: Vec<Seen> = results.samples.iter().filter_map(Seen::of).collect();
     let completed: Vec<&Sample> =
         results.samples.iter().filter(|sample| Seen::of(sample).is_some()).collect();
     let input: u64 = completed.iter().map(|sample| u64::from(sample.tokens.prompt.unwrap_or(0))).sum();

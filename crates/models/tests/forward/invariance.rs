@@ -7,7 +7,7 @@ use models::families::FAMILIES;
 use models::testing::{Random, tiny_model};
 use models::{Batch, KvCache, Model};
 
-use crate::{BLOCK_TOKENS, BLOCKS, cache, exact, load, logits_alone, shuffle, tokens};
+use crate::{BLOCK_TOKENS, BLOCKS, PROMPT, cache, exact, load, logits_alone, shuffle, tokens};
 
 /// A sequence on its way through random batches.
 struct Walk {
@@ -58,7 +58,7 @@ fn random_batch(random: &mut Random, walks: &mut [Walk]) -> (Batch, Vec<(usize, 
             continue;
         }
         let chunk = if random.below(2) == 0 { 1 } else { 1 + random.below(left.min(30)) };
-        batch.push(&walk.tokens[walk.done..walk.done + chunk], walk.done, &walk.blocks, false);
+        batch.push(&walk.tokens[walk.done..walk.done + chunk], walk.done, PROMPT, &walk.blocks, false);
         rows.extend((walk.done..walk.done + chunk).map(|position| (index, position)));
         walk.done += chunk;
     }
@@ -111,13 +111,13 @@ fn a_copied_block_continues_like_the_original() {
     let expected = logits_alone(&mut model, &tokens);
     let mut kv = cache(&model);
     let mut batch = Batch::default();
-    batch.push(&tokens[..20], 0, &[7, 3], false);
+    batch.push(&tokens[..20], 0, PROMPT, &[7, 3], false);
     model.forward(&batch, &mut kv, &mut Parts::default());
     kv.copy_block(3, 9);
     // The original goes another way, which must not reach the copy.
     let mut batch = Batch::default();
-    batch.push(&[1, 2, 3], 20, &[7, 3], true);
-    batch.push(&tokens[20..], 20, &[7, 9], true);
+    batch.push(&[1, 2, 3], 20, PROMPT, &[7, 3], true);
+    batch.push(&tokens[20..], 20, PROMPT, &[7, 9], true);
     let logits = model.forward(&batch, &mut kv, &mut Parts::default());
     assert!(logits.row(1) == expected[23]);
     assert!(logits.row(0) != expected[22]);
@@ -131,7 +131,7 @@ fn a_batch_that_wants_no_logits_returns_none_and_still_writes_its_positions() {
     let mut kv = cache(&model);
     for (position, token) in tokens.iter().enumerate() {
         let mut batch = Batch::default();
-        batch.push(&[*token], position, &[1, 0], position == 16);
+        batch.push(&[*token], position, PROMPT, &[1, 0], position == 16);
         let logits = model.forward(&batch, &mut kv, &mut Parts::default());
         match position {
             16 => assert!(logits.row(0) == expected[16]),
@@ -144,7 +144,7 @@ fn a_batch_that_wants_no_logits_returns_none_and_still_writes_its_positions() {
 fn the_parts_of_a_pass_add_up_to_the_pass() {
     let mut model = exact(&tiny_model("llama"));
     let mut batch = Batch::default();
-    batch.push(&tokens(&mut Random(1), &model, 200), 0, &(0..13).collect::<Vec<u32>>(), true);
+    batch.push(&tokens(&mut Random(1), &model, 200), 0, PROMPT, &(0..13).collect::<Vec<u32>>(), true);
     let mut kv = cache(&model);
     let mut parts = Parts::default();
     let started = std::time::Instant::now();
@@ -165,7 +165,7 @@ fn run_broken(break_it: impl FnOnce(&mut Batch)) {
     let mut model = exact(&tiny_model("llama"));
     let mut kv = KvCache::new(model.config(), kernels::KvDtype::F16, 16, 4);
     let mut batch = Batch::default();
-    batch.push(&[1, 2, 3], 0, &[0], true);
+    batch.push(&[1, 2, 3], 0, PROMPT, &[0], true);
     break_it(&mut batch);
     model.forward(&batch, &mut kv, &mut Parts::default());
 }

@@ -13,6 +13,8 @@ use models::testing::{FileBuilder, Random};
 use models::{Batch, KvCache, LoadError, LoadOptions, Model};
 
 const BLOCK_TOKENS: usize = 16;
+/// Positions below this are a prompt's, which are rounded otherwise than generated ones.
+pub(crate) const PROMPT: usize = 19;
 const BLOCKS: usize = 64;
 
 /// Loads what a builder describes.
@@ -49,7 +51,7 @@ fn tokens(random: &mut Random, model: &Model, count: usize) -> Vec<u32> {
 fn logits_alone(model: &mut Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK_TOKENS) as u32).collect();
     let mut batch = Batch::default();
-    batch.push(tokens, 0, &blocks, false);
+    batch.push(tokens, 0, PROMPT, &blocks, false);
     batch.logit_rows = (0..tokens.len()).collect();
     let mut kv = cache(model);
     let logits = model.forward(&batch, &mut kv, &mut Parts::default());
