@@ -1,7 +1,9 @@
 //! Attention beside the machine's own limits, measured in the same run: decode against reading memory, prefill against
 //! multiplying in registers.
 //!
-//! `cargo bench -p kernels --bench attention -- [--threads N] [--isa NAME] [--f32]`
+//! `cargo bench -p kernels --bench attention -- [--threads N] [--isa NAME] [--f32] [--wide]`
+//!
+//! `--wide` lets the rows be rounded to bf16 where there are tiles for that.
 //!
 //! Decode goes from layer to layer, so that keys and values come from memory as in a model. Times are the best of many
 //! calls: a machine that others use as well only ever adds to them.
@@ -29,12 +31,12 @@ struct Options {
     threads: usize,
     isa: Isa,
     dtype: KvDtype,
+    wide: bool,
 }
 
 fn main() {
     let options = options();
-    let kernels =
-        Kernels::new(options.isa, Precision::Exact, options.threads).expect("the machine has these");
+    let kernels = Kernels::new(options.isa, Precision::Fast, options.threads).expect("the machine has these");
     let name = options.dtype.name();
     println!("{} with {} threads, keys and values as {name}", options.isa, options.threads);
     println!(
@@ -51,7 +53,8 @@ fn main() {
         );
         let layers: Vec<KvLayer> =
             (0..WORKING_SET / bytes).map(|_| layer(options.dtype, kv_heads, head_dim)).collect();
-        let bench = Bench { kernels: &kernels, layers: &layers, name, heads };
+        let wide = if options.wide { usize::MAX } else { 0 };
+        let bench = Bench { kernels: &kernels, layers: &layers, name, heads, wide };
         bench.measure("decode 8 x 4096", SEQUENCES, 1, DEPTH);
         bench.measure("decode 1 x 4096", 1, 1, DEPTH);
         bench.measure("prefill 512", 1, 512, 512);
@@ -60,13 +63,14 @@ fn main() {
 }
 
 fn options() -> Options {
-    let mut options = Options { threads: 2, isa: Isa::best(), dtype: KvDtype::F16 };
+    let mut options = Options { threads: 2, isa: Isa::best(), dtype: KvDtype::F16, wide: false };
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         let mut value = || words.next().unwrap_or_else(|| panic!("{word} wants a value"));
         match word.as_str() {
             "--threads" => options.threads = value().parse().expect("a number of threads"),
             "--isa" => options.isa = value().parse().expect("an instruction set"),
+            "--wide" => options.wide = true,
             "--f32" => options.dtype = KvDtype::F32,
             _ => panic!("unknown argument {word}"),
         }
@@ -88,6 +92,7 @@ struct Bench<'a> {
     layers: &'a [KvLayer],
     name: &'a str,
     heads: usize,
+    wide: usize,
 }
 
 impl Bench<'_> {
@@ -106,6 +111,7 @@ impl Bench<'_> {
             .enumerate()
             .map(|(index, blocks)| AttentionSequence {
                 rows: index * rows..(index + 1) * rows,
+                wide: self.wide,
                 first_position: depth - rows,
                 blocks,
             })

@@ -12,8 +12,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use half::bf16;
+
 use crate::detect::Backend;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Precision};
 use crate::kv::{KvLayer, TILE};
 use crate::memory::Memory;
 use crate::rows::on_backend;
@@ -25,6 +27,9 @@ pub(crate) const SPAN: usize = 512;
 
 /// Lanes (a query row and head each) of a tile, if its rows allow: enough to make reading keys and values cheap.
 const LANES_WANTED: usize = 48;
+
+/// The same where tiles of bf16 do the work, for which keys and values have to be converted first.
+const LANES_WANTED_WIDE: usize = 192;
 
 /// Attention of several sequences' rows over one layer.
 pub struct AttentionJob<'a> {
@@ -46,6 +51,8 @@ pub struct AttentionJob<'a> {
 #[derive(Clone, Debug)]
 pub struct AttentionSequence<'a> {
     pub rows: Range<usize>,
+    /// How many of the rows, from the first on, are wide: they may be rounded to bf16, where that is fast. See [`crate::activations`].
+    pub wide: usize,
     /// Position of the first row.
     pub first_position: usize,
     /// Position p lives in `blocks[p / block_tokens]`. Blocks wholly before every row's window are never read.
@@ -61,6 +68,7 @@ pub(crate) struct QueryTile<'a> {
     /// Position of the first row.
     pub first_position: usize,
     pub rows: usize,
+    pub wide: bool,
     /// Heads per KV head; lane l is row `l / group`, head `l % group` of the group.
     pub group: usize,
     pub window: Option<usize>,
@@ -79,8 +87,9 @@ pub(crate) struct SpanAttention<'a> {
 /// A kernel's intermediate numbers, kept between calls.
 #[derive(Default)]
 pub(crate) struct SpanScratch {
-    pub scores: Buffer, // [lanes, SCORES_STRIDE]
-    pub panel: Buffer,  // keys or values as f32, as the kernel likes
+    pub scores: Buffer,     // [lanes, SCORES_STRIDE]
+    pub panel: Buffer,      // keys or values as f32, as the kernel likes
+    pub wide: Memory<bf16>, // queries, keys, weights and values as tiles
 }
 
 /// Attention over a part of the context: a softmax's numerator and denominator, and what they are relative to.
@@ -134,6 +143,7 @@ struct Task {
     sequence: usize,
     first_row: usize, // of the sequence
     rows: usize,
+    wide: bool,
     kv_head: usize,
     spans: Range<usize>,
     part: Option<usize>,
@@ -147,7 +157,8 @@ impl Kernels {
         job.check(out.len());
         let mut buffers = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = self.pool.threads();
-        let (tasks, parts) = plan(job, threads);
+        let has_wide = self.precision == Precision::Fast && self.backend.has_wide_products();
+        let (tasks, parts) = plan(job, threads, has_wide);
         buffers.threads.resize_with(threads, Default::default);
         if buffers.parts.len() < parts {
             buffers.parts.resize_with(parts, Default::default);
@@ -184,8 +195,7 @@ impl Kernels {
         let queries = job.gather_queries(task, queries);
         total.clear(&tile);
         for span in task.spans.clone() {
-            let scratch = &mut *span_scratch;
-            on_backend!(self.backend, SpanAttention { tile, queries, span, scratch, result: part });
+            self.span(SpanAttention { tile, queries, span, scratch: span_scratch, result: part });
             total.merge(part, &tile);
         }
         job.deliver(task, total, out);
@@ -195,23 +205,39 @@ impl Kernels {
         let tile = job.tile(task);
         let queries = job.gather_queries(task, &mut scratch.queries);
         let (span, scratch) = (task.spans.start, &mut scratch.span);
-        on_backend!(self.backend, SpanAttention { tile, queries, span, scratch, result });
+        self.span(SpanAttention { tile, queries, span, scratch, result });
+    }
+
+    fn span(&self, span: SpanAttention<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Backend::Amx(isa), true) = (self.backend, span.tile.wide) {
+            return isa.attend(span);
+        }
+        on_backend!(self.backend, span);
     }
 }
 
 /// Cuts a job into tiles, and those tiles into spans that alone would keep one thread busy while others have no work left.
 /// Also says how many shared results there are.
-fn plan(job: &AttentionJob<'_>, threads: usize) -> (Vec<Task>, usize) {
+fn plan(job: &AttentionJob<'_>, threads: usize, has_wide: bool) -> (Vec<Task>, usize) {
     /// A task should be at most this share of a thread's work, if cutting at spans can make it so.
     const TASKS_PER_THREAD: usize = 4;
 
-    let rows_wanted = (LANES_WANTED / job.group()).max(1);
+    let wanted = |wide: bool| {
+        let lanes = if wide { LANES_WANTED_WIDE } else { LANES_WANTED };
+        (lanes / job.group()).max(1)
+    };
     let mut tiles = Vec::new();
     for (index, sequence) in job.sequences.iter().enumerate() {
-        for first_row in (0..sequence.rows.len()).step_by(rows_wanted) {
-            let rows = rows_wanted.min(sequence.rows.len() - first_row);
+        let wide = 0..if has_wide { sequence.wide.min(sequence.rows.len()) } else { 0 };
+        let narrow = wide.end..sequence.rows.len();
+        let starts = |rows: Range<usize>, wide: bool| {
+            rows.clone().step_by(wanted(wide)).map(move |row| (row, wanted(wide).min(rows.end - row), wide))
+        };
+        for (first_row, rows, wide) in starts(wide, true).chain(starts(narrow, false)) {
             for kv_head in 0..job.kv.kv_heads() {
-                let mut task = Task { sequence: index, first_row, rows, kv_head, spans: 0..0, part: None };
+                let mut task =
+                    Task { sequence: index, first_row, rows, wide, kv_head, spans: 0..0, part: None };
                 let seen = job.tile(&task).seen();
                 task.spans = seen.start / SPAN..seen.end.div_ceil(SPAN);
                 tiles.push(task);
@@ -301,6 +327,7 @@ impl AttentionJob<'_> {
             kv_head: task.kv_head,
             first_position: sequence.first_position + task.first_row,
             rows: task.rows,
+            wide: task.wide,
             group: self.group(),
             window: self.window,
             softcap: self.softcap,

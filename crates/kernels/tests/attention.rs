@@ -4,6 +4,9 @@ use kernels::{AttentionJob, AttentionSequence, Isa, Kernels, KvDtype, KvLayer, P
 
 const BLOCK_TOKENS: usize = 16;
 
+/// All rows may be rounded.
+const WIDE: usize = usize::MAX;
+
 /// A generator with a fixed seed: SplitMix64.
 struct Random(u64);
 
@@ -112,7 +115,7 @@ impl Shape {
             (first..first + rows).for_each(|position| sequence.write(&mut layer, self, position));
             let q = &sequence.q[first * self.q_width()..(first + rows) * self.q_width()];
             let blocks = &sequence.blocks[..(first + rows).div_ceil(BLOCK_TOKENS)];
-            let part = AttentionSequence { rows: 0..rows, first_position: first, blocks };
+            let part = AttentionSequence { rows: 0..rows, wide: WIDE, first_position: first, blocks };
             out.extend(self.attend(kernels, q, &layer, &[part]));
             first += rows;
         }
@@ -155,8 +158,20 @@ impl Sequence {
     }
 }
 
-fn kernels(isa: Isa, threads: usize) -> Kernels {
-    Kernels::new(isa, Precision::Exact, threads).expect("an available instruction set")
+/// Every instruction set, and the widest where it may round: tiles of bf16, if the machine has them.
+fn kinds() -> Vec<(Isa, Precision)> {
+    let exact = Isa::available().into_iter().map(|isa| (isa, Precision::Exact));
+    exact.chain([(Isa::best(), Precision::Fast)]).collect()
+}
+
+fn kernels((isa, precision): (Isa, Precision), threads: usize) -> Kernels {
+    Kernels::new(isa, precision, threads).expect("an available instruction set")
+}
+
+/// How far a result may be from the textbook's, for values up to 1. With tiles, weights and values are each off by up to one part
+/// in 256.
+fn tolerance(kind: (Isa, Precision)) -> f64 {
+    if kind == (Isa::Amx, Precision::Fast) { 2.0 / 256.0 } else { 4e-6 }
 }
 
 /// Attends the last `rows` of each length, all in one job, on every instruction set, against the textbook.
@@ -171,7 +186,7 @@ fn check(shape: Shape, lengths: &[usize], rows: usize) {
         let first_row = q.len() / shape.q_width();
         q.extend_from_slice(&sequence.q[first_position * shape.q_width()..]);
         let rows = first_row..first_row + len - first_position;
-        parts.push(AttentionSequence { rows, first_position, blocks: &sequence.blocks });
+        parts.push(AttentionSequence { rows, wide: WIDE, first_position, blocks: &sequence.blocks });
     }
     let positions = sequences.iter().zip(&parts).flat_map(|(sequence, part)| {
         (part.first_position..part.first_position + part.rows.len()).map(move |position| (sequence, position))
@@ -181,13 +196,13 @@ fn check(shape: Shape, lengths: &[usize], rows: usize) {
             (0..shape.heads).flat_map(move |head| shape.textbook(sequence, position, head))
         })
         .collect();
-    for isa in Isa::available() {
-        let out = shape.attend(&kernels(isa, 2), &q, &layer, &parts);
+    for kind in kinds() {
+        let out = shape.attend(&kernels(kind, 2), &q, &layer, &parts);
         for (i, (&got, expected)) in out.iter().zip(&expected).enumerate() {
             let (row, error) = (i / shape.q_width(), (f64::from(got) - expected).abs());
             assert!(
-                error < 4e-6,
-                "{isa} {shape:?} {lengths:?} row {row} [{}]: off by {error}",
+                error < tolerance(kind),
+                "{kind:?} {shape:?} {lengths:?} row {row} [{}]: off by {error}",
                 i % shape.q_width()
             );
         }
@@ -234,21 +249,21 @@ fn agrees_with_the_textbook_with_windows_softcap_and_full_precision() {
 /// The same bits in one chunk, in random chunks and token by token, with one to three threads.
 fn check_bits(shape: Shape, tokens: usize) {
     let sequence = shape.sequences(&mut Random(7), &[tokens]).remove(0);
-    for isa in Isa::available() {
-        let whole = shape.in_chunks(&kernels(isa, 1), &sequence, || tokens);
-        assert!(whole.iter().all(|number| number.is_finite()), "{isa}: something unwritten was read");
+    for kind in kinds() {
+        let whole = shape.in_chunks(&kernels(kind, 1), &sequence, || tokens);
+        assert!(whole.iter().all(|number| number.is_finite()), "{kind:?}: something unwritten was read");
         // The reference computes every row apart anyway, and takes long.
-        let thread_counts = if isa == Isa::Reference { 2..=2 } else { 1..=3 };
+        let thread_counts = if kind.0 == Isa::Reference { 2..=2 } else { 1..=3 };
         for threads in thread_counts {
-            let kernels = kernels(isa, threads);
+            let kernels = kernels(kind, threads);
             let mut random = Random(threads as u64);
             let in_chunks = |chunk: &mut dyn FnMut() -> usize| shape.in_chunks(&kernels, &sequence, chunk);
-            assert!(in_chunks(&mut || tokens) == whole, "{isa} {shape:?}: whole with {threads} threads");
+            assert!(in_chunks(&mut || tokens) == whole, "{kind:?} {shape:?}: whole with {threads} threads");
             assert!(
                 in_chunks(&mut || random.below(200)) == whole,
-                "{isa} {shape:?}: chunks, {threads} threads"
+                "{kind:?} {shape:?}: chunks, {threads} threads"
             );
-            assert!(in_chunks(&mut || 1) == whole, "{isa} {shape:?}: one by one with {threads} threads");
+            assert!(in_chunks(&mut || 1) == whole, "{kind:?} {shape:?}: one by one with {threads} threads");
         }
     }
 }
@@ -281,17 +296,18 @@ fn a_row_gives_the_same_bits_in_any_batch() {
         q.extend_from_slice(&sequence.q[(len - 1) * SMOLLM2.q_width()..]);
         parts.push(AttentionSequence {
             rows: row..row + 1,
+            wide: WIDE,
             first_position: len - 1,
             blocks: &sequence.blocks,
         });
     }
-    for isa in Isa::available() {
-        let together = SMOLLM2.attend(&kernels(isa, 2), &q, &layer, &parts);
+    for kind in kinds() {
+        let together = SMOLLM2.attend(&kernels(kind, 2), &q, &layer, &parts);
         for (row, part) in parts.iter().enumerate() {
             let at = row * SMOLLM2.q_width()..(row + 1) * SMOLLM2.q_width();
             let alone = AttentionSequence { rows: 0..1, ..part.clone() };
-            let alone = SMOLLM2.attend(&kernels(isa, 2), &q[at.clone()], &layer, &[alone]);
-            assert!(alone == together[at], "{isa}: row {row}");
+            let alone = SMOLLM2.attend(&kernels(kind, 2), &q[at.clone()], &layer, &[alone]);
+            assert!(alone == together[at], "{kind:?}: row {row}");
         }
     }
 }
@@ -304,10 +320,10 @@ fn blocks_before_the_window_are_never_read() {
     (0..1000).for_each(|position| sequence.write(&mut layer, shape, position));
     let outside = (990 - 99) / BLOCK_TOKENS; // the first row stands at 990
     sequence.blocks[..outside].fill(u32::MAX);
-    let part = AttentionSequence { rows: 0..10, first_position: 990, blocks: &sequence.blocks };
-    for isa in Isa::available() {
+    let part = AttentionSequence { rows: 0..10, wide: WIDE, first_position: 990, blocks: &sequence.blocks };
+    for kind in kinds() {
         let out = shape.attend(
-            &kernels(isa, 2),
+            &kernels(kind, 2),
             &sequence.q[990 * shape.q_width()..],
             &layer,
             std::slice::from_ref(&part),
@@ -319,14 +335,14 @@ fn blocks_before_the_window_are_never_read() {
 #[test]
 fn a_query_that_is_not_a_number_spoils_its_own_row_only() {
     let sequence = SMOLLM2.sequences(&mut Random(6), &[100]).remove(0);
-    for isa in Isa::available() {
-        let clean = SMOLLM2.in_chunks(&kernels(isa, 2), &sequence, || 100);
+    for kind in kinds() {
+        let clean = SMOLLM2.in_chunks(&kernels(kind, 2), &sequence, || 100);
         let mut spoiled = sequence.clone();
         let at = 40 * SMOLLM2.q_width()..41 * SMOLLM2.q_width();
         spoiled.q[at.clone()].fill(f32::NAN);
-        let out = SMOLLM2.in_chunks(&kernels(isa, 2), &spoiled, || 100);
-        assert!(out[at.clone()].iter().all(|number| number.is_nan()), "{isa}");
-        assert!(out[..at.start] == clean[..at.start] && out[at.end..] == clean[at.end..], "{isa}");
+        let out = SMOLLM2.in_chunks(&kernels(kind, 2), &spoiled, || 100);
+        assert!(out[at.clone()].iter().all(|number| number.is_nan()), "{kind:?}");
+        assert!(out[..at.start] == clean[..at.start] && out[at.end..] == clean[at.end..], "{kind:?}");
     }
 }
 
@@ -334,6 +350,6 @@ fn a_query_that_is_not_a_number_spoils_its_own_row_only() {
 #[should_panic(expected = "17 positions need 2 blocks")]
 fn a_block_table_too_short_for_its_positions_is_refused() {
     let layer = KvLayer::new(KvDtype::F16, 1, BLOCK_TOKENS, 3, 64);
-    let part = AttentionSequence { rows: 0..1, first_position: 16, blocks: &[0] };
-    SMOLLM2.attend(&kernels(Isa::Reference, 1), &[0.0; 576], &layer, &[part]);
+    let part = AttentionSequence { rows: 0..1, wide: WIDE, first_position: 16, blocks: &[0] };
+    SMOLLM2.attend(&kernels((Isa::Reference, Precision::Exact), 1), &[0.0; 576], &layer, &[part]);
 }

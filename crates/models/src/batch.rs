@@ -65,6 +65,7 @@ impl Batch {
     pub(crate) fn attention_sequences(&self) -> Vec<AttentionSequence<'_>> {
         let sequences = self.sequences.iter().map(|sequence| AttentionSequence {
             rows: sequence.rows.clone(),
+            wide: sequence.prompt_len.saturating_sub(sequence.first_position),
             first_position: sequence.first_position,
             blocks: &sequence.blocks,
         });
@@ -82,11 +83,15 @@ impl Batch {
                 Some(last) if row > sequence.rows.start && previous == Some(row - 1) => {
                     last.rows.end = index + 1
                 }
-                _ => kept.push(AttentionSequence {
-                    rows: index..index + 1,
-                    first_position: sequence.first_position + row - sequence.rows.start,
-                    blocks: &sequence.blocks,
-                }),
+                _ => {
+                    let first_position = sequence.first_position + row - sequence.rows.start;
+                    kept.push(AttentionSequence {
+                        rows: index..index + 1,
+                        wide: sequence.prompt_len.saturating_sub(first_position),
+                        first_position,
+                        blocks: &sequence.blocks,
+                    });
+                }
             }
             previous = Some(row);
         }

@@ -6,22 +6,19 @@
 //!
 //! **Invariant:** an output's sum takes its inputs in one order, 32 at a time, whatever other rows and panels there are.
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use half::bf16;
 
 use super::Amx;
-use super::tile::{Shapes, Tiles};
+use super::product::{Product, ROWS, shapes};
+use super::tile::Tiles;
 use crate::activations::WideRows;
 use crate::avx512::unpack::for_each_unit;
 use crate::format::typed::{Quantized, by_format};
 use crate::matmul::{Sums, Tile};
 use crate::pack::{GROUP, PANEL, PackedMatrix};
-
-/// Rows of a tile.
-const ROWS: usize = 16;
 
 /// Units taken apart at a time: so many of eight panels are 256 KiB, and the inputs of 512 rows to them 1 MiB.
 const UNITS: usize = 32;
@@ -77,14 +74,6 @@ impl Amx {
             }
         }
     }
-}
-
-/// Registers 0 and 1 are the sums of a first block of rows with two panels, 2 and 3 those of a second; 4 and 5 the blocks'
-/// inputs, 6 and 7 the panels' weights.
-fn shapes(first: usize, second: usize) -> Shapes {
-    let of = |rows: usize| (rows, 64);
-    let weights = of(GROUP / 2);
-    Shapes::new([of(first), of(first), of(second), of(second), of(first), of(second), weights, weights])
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")]
@@ -182,119 +171,7 @@ impl Stretch<'_> {
                 sums_step: row_step * size_of::<f32>(),
             };
             // SAFETY: the slices above hold what the shapes let be read, and the caller vouches for the sums.
-            unsafe {
-                match (BLOCKS, next > panel, self.units.start == 0) {
-                    (1, false, true) => product.one_by_one_anew(),
-                    (1, false, false) => product.one_by_one(),
-                    (1, true, true) => product.one_by_two_anew(),
-                    (1, true, false) => product.one_by_two(),
-                    (_, false, true) => product.two_by_one_anew(),
-                    (_, false, false) => product.two_by_one(),
-                    (_, true, true) => product.two_by_two_anew(),
-                    (_, true, false) => product.two_by_two(),
-                }
-            }
+            unsafe { product.run((BLOCKS, next - panel + 1), self.units.start == 0) };
         }
     }
 }
-
-/// One or two blocks of rows by one or two panels, over some units.
-struct Product {
-    units: usize,
-    x: [*const bf16; 2],
-    steps: [usize; 2], // bytes from a unit's inputs to the next
-    w: [*const bf16; 2],
-    sums: [*mut f32; 4],
-    sums_step: usize, // bytes from a row's sums to the next
-}
-
-/// A product as lines of assembly: how the sums begin, what is done for each unit, how the sums end.
-macro_rules! product {
-    ($name:ident: [$($begin:expr),*] [$($unit:expr),*] [$($end:expr),*]) => {
-        impl Product {
-            /// # Safety
-            /// The registers are shaped, and the pointers have the rows and units that the shapes say.
-            unsafe fn $name(&self) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    asm!(
-                        $($begin,)*
-                        "2:",
-                        $($unit,)*
-                        "add {x0}, {step0}",
-                        "add {x1}, {step1}",
-                        "add {w0}, 1024",
-                        "add {w1}, 1024",
-                        "dec {units}",
-                        "jnz 2b",
-                        $($end,)*
-                        "/* {s0} {s1} {s2} {s3} {sums_step} */",
-                        units = inout(reg) self.units => _,
-                        x0 = inout(reg) self.x[0] => _,
-                        x1 = inout(reg) self.x[1] => _,
-                        step0 = in(reg) self.steps[0],
-                        step1 = in(reg) self.steps[1],
-                        w0 = inout(reg) self.w[0] => _,
-                        w1 = inout(reg) self.w[1] => _,
-                        s0 = in(reg) self.sums[0],
-                        s1 = in(reg) self.sums[1],
-                        s2 = in(reg) self.sums[2],
-                        s3 = in(reg) self.sums[3],
-                        sums_step = in(reg) self.sums_step,
-                        line = in(reg) 64usize,
-                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                        options(nostack),
-                    );
-                }
-            }
-        }
-    };
-}
-
-/// A product that goes on from the sums so far, and one that begins anew.
-macro_rules! products {
-    ($name:ident, $anew:ident: $(($sums:literal, $place:literal))* ; $($unit:literal),* $(,)?) => {
-        product!($name:
-            [$(concat!("tileloadd tmm", $sums, ", [{s", $place, "} + {sums_step}]")),*]
-            [$($unit),*]
-            [$(concat!("tilestored [{s", $place, "} + {sums_step}], tmm", $sums)),*]);
-        product!($anew:
-            [$(concat!("tilezero tmm", $sums)),*]
-            [$($unit),*]
-            [$(concat!("tilestored [{s", $place, "} + {sums_step}], tmm", $sums)),*]);
-    };
-}
-
-products!(two_by_two, two_by_two_anew: (0, 0) (1, 1) (2, 2) (3, 3);
-    "tileloadd tmm6, [{w0} + {line}]",
-    "tileloadd tmm4, [{x0} + {line}]",
-    "tdpbf16ps tmm0, tmm4, tmm6",
-    "tileloadd tmm7, [{w1} + {line}]",
-    "tdpbf16ps tmm1, tmm4, tmm7",
-    "tileloadd tmm5, [{x1} + {line}]",
-    "tdpbf16ps tmm2, tmm5, tmm6",
-    "tdpbf16ps tmm3, tmm5, tmm7",
-);
-
-products!(two_by_one, two_by_one_anew: (0, 0) (2, 2);
-    "tileloadd tmm6, [{w0} + {line}]",
-    "tileloadd tmm4, [{x0} + {line}]",
-    "tdpbf16ps tmm0, tmm4, tmm6",
-    "tileloadd tmm5, [{x1} + {line}]",
-    "tdpbf16ps tmm2, tmm5, tmm6",
-);
-
-products!(one_by_two, one_by_two_anew: (0, 0) (1, 1);
-    "tileloadd tmm6, [{w0} + {line}]",
-    "tileloadd tmm4, [{x0} + {line}]",
-    "tdpbf16ps tmm0, tmm4, tmm6",
-    "tileloadd tmm7, [{w1} + {line}]",
-    "tdpbf16ps tmm1, tmm4, tmm7",
-);
-
-products!(one_by_one, one_by_one_anew: (0, 0);
-    "tileloadd tmm6, [{w0} + {line}]",
-    "tileloadd tmm4, [{x0} + {line}]",
-    "tdpbf16ps tmm0, tmm4, tmm6",
-);

@@ -2,7 +2,9 @@
 //!
 //! **Invariant:** an [`Amx`] exists only where the machine has the tiles and the system has allowed this process to use them.
 
+mod attention;
 mod fast;
+mod product;
 mod quantize;
 mod tile;
 

@@ -74,7 +74,8 @@ impl VectorKernel for SpanAttention<'_> {
 
 #[inline(always)]
 fn attend<S: Simd, E: Element>(simd: S, job: SpanAttention<'_>, stored: Tiles<'_, E>) {
-    let SpanAttention { tile, queries, span, scratch: SpanScratch { scores, panel: scratch }, result } = job;
+    let SpanAttention { tile, queries, span, scratch: SpanScratch { scores, panel: scratch, .. }, result } =
+        job;
     let (head_dim, value_dim, lanes) = (tile.kv.head_dim(), tile.kv.shape().value_dim(), tile.lanes());
     let seen = tile.seen();
     let seen = seen.start.max(span * SPAN)..seen.end.min((span + 1) * SPAN); // positions
@@ -135,7 +136,12 @@ fn columns_seen(tile: &QueryTile<'_>, lane: usize, tiles: &Range<usize>) -> Rang
 
 /// Turns a lane's scores into softmax weights relative to the greatest; returns that and the weights' sum.
 #[inline(always)]
-fn weights<S: Simd>(simd: S, scores: &mut [f32], seen: Range<usize>, softcap: Option<f32>) -> (f32, f32) {
+pub(crate) fn weights<S: Simd>(
+    simd: S,
+    scores: &mut [f32],
+    seen: Range<usize>,
+    softcap: Option<f32>,
+) -> (f32, f32) {
     if seen.is_empty() {
         scores.fill(0.0);
         return (f32::NEG_INFINITY, 0.0);
