@@ -10,6 +10,10 @@ use kernels::AttentionSequence;
 use crate::config::Config;
 use crate::kv::KvCache;
 
+/// The shortest prompt whose rows are rounded wide: below it, taking the weights apart costs more than tiles save. A constant, and
+/// not measured at start, because it decides how numbers are rounded, which must not change from one start to the next.
+pub const WIDE_FROM: usize = 64;
+
 /// Rows for one forward pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -26,11 +30,18 @@ pub struct BatchSequence {
     pub rows: Range<usize>,
     /// The first row's position; the others follow.
     pub first_position: usize,
-    /// Positions below this are the prompt's, the others were generated. A row is rounded by which of the two it is, never by what it
-    /// is computed with, so that an answer does not depend on the company.
+    /// Positions below this are the prompt's, the others were generated. By this and the prompt's length a row is rounded wide or not
+    /// (see [`kernels::activations`]), never by what it is computed with, so that an answer does not depend on the company.
     pub prompt_len: usize,
     /// Position p lies in `blocks[p / block_tokens]`.
     pub blocks: Vec<u32>,
+}
+
+impl BatchSequence {
+    /// Positions below this are rounded wide.
+    fn wide_end(&self) -> usize {
+        if self.prompt_len < WIDE_FROM { 0 } else { self.prompt_len }
+    }
 }
 
 impl Batch {
@@ -53,11 +64,11 @@ impl Batch {
         self.sequences.push(BatchSequence { rows, first_position, prompt_len, blocks: blocks.to_vec() });
     }
 
-    /// Of each row, whether it is a prompt's.
-    pub(crate) fn prompt_rows(&self) -> impl Iterator<Item = bool> {
+    /// Of each row, whether it is rounded wide.
+    pub(crate) fn wide_rows(&self) -> impl Iterator<Item = bool> {
         self.sequences.iter().flat_map(|sequence| {
             let positions = sequence.first_position..sequence.first_position + sequence.rows.len();
-            positions.map(|position| position < sequence.prompt_len)
+            positions.map(|position| position < sequence.wide_end())
         })
     }
 
@@ -65,7 +76,7 @@ impl Batch {
     pub(crate) fn attention_sequences(&self) -> Vec<AttentionSequence<'_>> {
         let sequences = self.sequences.iter().map(|sequence| AttentionSequence {
             rows: sequence.rows.clone(),
-            wide: sequence.prompt_len.saturating_sub(sequence.first_position),
+            wide: sequence.wide_end().saturating_sub(sequence.first_position),
             first_position: sequence.first_position,
             blocks: &sequence.blocks,
         });
@@ -87,7 +98,7 @@ impl Batch {
                     let first_position = sequence.first_position + row - sequence.rows.start;
                     kept.push(AttentionSequence {
                         rows: index..index + 1,
-                        wide: sequence.prompt_len.saturating_sub(first_position),
+                        wide: sequence.wide_end().saturating_sub(first_position),
                         first_position,
                         blocks: &sequence.blocks,
                     });

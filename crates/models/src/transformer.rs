@@ -62,7 +62,7 @@ pub(crate) struct Ropes {
 pub(crate) struct Scratch {
     positions: Vec<u32>,      // [rows]
     slots: Vec<(u32, usize)>, // [rows]: block, and offset within it
-    wide: Vec<bool>,          // [rows]: of a prompt
+    wide: Vec<bool>,          // [rows]: rounded to bf16 where there are tiles
     residual: Buffer,         // [rows, width]
     branch: Buffer,           // [rows, width]: what a block reads, then what it adds
     query: Buffer,            // [rows, heads, head_dim]
@@ -126,7 +126,7 @@ impl Pass<'_> {
         positions.clear();
         slots.clear();
         wide.clear();
-        wide.extend(batch.prompt_rows());
+        wide.extend(batch.wide_rows());
         for sequence in &batch.sequences {
             for position in (sequence.first_position..).take(sequence.rows.len()) {
                 positions.push(position as u32);

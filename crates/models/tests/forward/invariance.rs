@@ -22,7 +22,7 @@ fn walks(random: &mut Random, model: &mut Model, count: usize) -> Vec<Walk> {
     let mut free: Vec<u32> = (0..BLOCKS as u32).collect();
     shuffle(random, &mut free);
     let mut walk = |_| {
-        let length = 1 + random.below(70);
+        let length = 1 + random.below(90);
         let tokens = tokens(random, model, length);
         let blocks = free.split_off(free.len() - tokens.len().div_ceil(BLOCK_TOKENS));
         let expected = logits_alone(model, &tokens);
@@ -93,7 +93,7 @@ fn the_number_of_threads_changes_no_bit() {
         for precision in [Precision::Exact, Precision::Fast] {
             let run = |threads: usize| {
                 let mut model = load(&tiny_model(family.architecture), Isa::best(), precision, threads);
-                let tokens = tokens(&mut Random(3), &model, 50);
+                let tokens = tokens(&mut Random(3), &model, 80);
                 logits_alone(&mut model, &tokens)
             };
             let one = run(1);

@@ -14,7 +14,7 @@ use models::{Batch, KvCache, LoadError, LoadOptions, Model};
 
 const BLOCK_TOKENS: usize = 16;
 /// Positions below this are a prompt's, which are rounded otherwise than generated ones.
-pub(crate) const PROMPT: usize = 19;
+pub(crate) const PROMPT: usize = 64;
 const BLOCKS: usize = 64;
 
 /// Loads what a builder describes.
