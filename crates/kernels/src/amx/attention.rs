@@ -1,8 +1,8 @@
 //! A tile of queries against one span of keys and values, by tiles of bf16.
 //!
-//! Scores decide by their exponentials, and some models' keys have a few dimensions that are far larger than all others, so the
-//! scores get more than bf16 has: queries and keys are each taken as the sum of two bf16 numbers, and three of the four products are
-//! made, which is as exact as 16 bits. Weights and values are rounded to one bf16.
+//! Queries, keys, weights and values are each rounded to bf16; sums, and the softmax between the two products, are floats. (Queries and
+//! keys as sums of two bf16 numbers each would be as exact as 16 bits, for three products instead of one: it halves the error of the
+//! logits, which is a small part of other engines' either way, and takes twice as long.)
 //!
 //! **Invariant:** a lane's numbers are summed over dimensions and over positions in one order, from fixed absolute positions on,
 //! whatever other lanes there are.
@@ -24,9 +24,6 @@ use crate::vector::{Element, LANES};
 
 /// Numbers in a tile: 16 rows of 32.
 const UNIT: usize = ROWS * GROUP;
-
-/// What a score sums over: high parts by high, high by low, low by high.
-const TERMS: usize = 3;
 
 /// Scores of one lane, with a gap after it so that the lanes do not compete for the same cache sets.
 const SCORES_STRIDE: usize = SPAN + TILE;
@@ -59,41 +56,36 @@ unsafe fn attend<E: Element>(simd: Avx512, job: SpanAttention<'_>, stored: Store
     let in_tiles = seen.start / TILE..seen.end.div_ceil(TILE);
 
     let sizes = [
-        blocks * TERMS * dims * UNIT,
-        columns / TILE * TERMS * dims * UNIT,
+        blocks * dims * UNIT,
+        columns / TILE * dims * UNIT,
         blocks * units.len() * UNIT,
         values_tiles * units.len() * UNIT,
     ];
     let wide = wide.at_least(sizes.iter().sum());
-    let (q, wide) = wide.split_at_mut(sizes[0]); // [blocks, terms, dims, 16 lanes, 32]
-    let (k, wide) = wide.split_at_mut(sizes[1]); // [columns / 16, terms, dims, 16 pairs, 16, 2]
+    let (q, wide) = wide.split_at_mut(sizes[0]); // [blocks, dims, 16 lanes, 32]
+    let (k, wide) = wide.split_at_mut(sizes[1]); // [columns / 16, dims, 16 pairs, 16, 2]
     let (p, v) = wide.split_at_mut(sizes[2]); // [blocks, units, 16 lanes, 32] and [value tiles, units, 16 pairs, 16, 2]
     let scores = scores.slice(blocks * ROWS * SCORES_STRIDE);
     result.reset(&tile);
     let values = result.values.slice(blocks * ROWS * value_dim);
 
-    split_queries(queries, head_dim, q);
-    for (index, to) in k.chunks_exact_mut(TERMS * dims * UNIT).enumerate() {
+    round_queries(queries, head_dim, q);
+    for (index, to) in k.chunks_exact_mut(dims * UNIT).enumerate() {
         let at = first / TILE + index;
         let keys = in_tiles.contains(&at).then(|| {
             let (block, in_block) = tile.block_of(at * TILE);
             stored.keys(block, tile.kv_head, in_block)
         });
-        split_keys::<E>(simd, keys.unwrap_or_default(), to);
+        pair_keys::<E>(simd, keys.unwrap_or_default(), to);
     }
     // The columns that some lane of a block sees end here.
     let end_of = |block: usize| {
         let last = (block * ROWS + ROWS - 1).min(lanes - 1);
         tile.seen_by(last).end.saturating_sub(first).min(columns)
     };
-    let grid = Grid {
-        blocks,
-        x: (q, TERMS * dims * UNIT),
-        w: (k, TERMS * dims * UNIT),
-        sums: (scores, SCORES_STRIDE),
-    };
+    let grid = Grid { blocks, x: (q, dims * UNIT), w: (k, dims * UNIT), sums: (scores, SCORES_STRIDE) };
     // SAFETY: the caller vouches for the permission, and there are so many blocks, panels and units.
-    unsafe { grid.multiply(|block| (end_of(block).div_ceil(TILE), TERMS * dims)) };
+    unsafe { grid.multiply(|block| (end_of(block).div_ceil(TILE), dims)) };
 
     for (lane, scores) in scores.chunks_exact_mut(SCORES_STRIDE).enumerate() {
         let scores = &mut scores[..columns];
@@ -185,69 +177,40 @@ impl Grid<'_> {
     }
 }
 
-/// The part of a number that bf16 can hold, cut off and not rounded, so that the rest has its sign.
-#[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
-fn high(x: __m512) -> __m512 {
-    _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0xffff_0000_u32 as i32)))
-}
-
-/// Queries `[lanes, head_dim]` to tiles: high parts twice, low parts. Lanes and dimensions that are not there are zeros.
+/// Queries `[lanes, head_dim]` to tiles. Lanes and dimensions that are not there are zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-fn split_queries(queries: &[f32], head_dim: usize, to: &mut [bf16]) {
+fn round_queries(queries: &[f32], head_dim: usize, to: &mut [bf16]) {
     let dims = head_dim.div_ceil(GROUP);
-    let blocks = to.len() / (TERMS * dims * UNIT);
-    for lane in 0..blocks * ROWS {
-        let query = queries.get(lane * head_dim..(lane + 1) * head_dim).unwrap_or_default();
-        let block = &mut to[lane / ROWS * TERMS * dims * UNIT..][..TERMS * dims * UNIT];
-        for unit in 0..dims {
-            let x = query.get(unit * GROUP..).unwrap_or_default();
-            let x = &x[..x.len().min(GROUP)];
-            let there = if x.len() == GROUP { u32::MAX } else { (1 << x.len()) - 1 };
-            // SAFETY: the masks let through only the numbers that `x` has.
-            let (first, second) = unsafe {
-                let start = x.as_ptr();
-                (
-                    _mm512_maskz_loadu_ps(there as u16, start),
-                    _mm512_maskz_loadu_ps((there >> 16) as u16, start.wrapping_add(LANES)),
-                )
-            };
-            let highs = _mm512_cvtne2ps_pbh(high(second), high(first));
-            let lows =
-                _mm512_cvtne2ps_pbh(_mm512_sub_ps(second, high(second)), _mm512_sub_ps(first, high(first)));
-            for (term, part) in [highs, highs, lows].into_iter().enumerate() {
-                store(part, &mut block[(term * dims + unit) * UNIT + lane % ROWS * GROUP..][..GROUP]);
+    for (block, to) in to.chunks_exact_mut(dims * UNIT).enumerate() {
+        for row in 0..ROWS {
+            let lane = block * ROWS + row;
+            let query = queries.get(lane * head_dim..(lane + 1) * head_dim).unwrap_or_default();
+            for unit in 0..dims {
+                let x = query.get(unit * GROUP..).unwrap_or_default();
+                let x = &x[..x.len().min(GROUP)];
+                let there = if x.len() == GROUP { u32::MAX } else { (1 << x.len()) - 1 };
+                // SAFETY: the masks let through only the numbers that `x` has.
+                let (first, second) = unsafe {
+                    let start = x.as_ptr();
+                    (
+                        _mm512_maskz_loadu_ps(there as u16, start),
+                        _mm512_maskz_loadu_ps((there >> 16) as u16, start.wrapping_add(LANES)),
+                    )
+                };
+                store(_mm512_cvtne2ps_pbh(second, first), &mut to[unit * UNIT + row * GROUP..][..GROUP]);
             }
         }
     }
 }
 
-/// Sixteen keys `[head_dim, 16]` to tiles of pairs of dimensions: high parts, low parts, high parts again. No keys are zeros.
+/// Sixteen keys `[head_dim, 16]` to tiles of pairs of dimensions. Without keys they are zeros.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-fn split_keys<E: Element>(simd: Avx512, keys: &[[E; LANES]], to: &mut [bf16]) {
-    let dims = to.len() / (TERMS * UNIT);
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")]
+fn pair_keys<E: Element>(simd: Avx512, keys: &[[E; LANES]], to: &mut [bf16]) {
     let key = |dim: usize| keys.get(dim).map_or(_mm512_setzero_ps(), |key| E::load(simd, key));
-    // The upper halves of the first's numbers below those of the second's.
-    let pair = |first: __m512, second: __m512| {
-        let first = _mm512_srli_epi32::<16>(_mm512_castps_si512(first));
-        _mm512_mask_blend_epi16(0xaaaa_aaaa, first, _mm512_castps_si512(second))
-    };
-    let (high_part, rest) = to.split_at_mut(dims * UNIT);
-    let (low_part, again) = rest.split_at_mut(dims * UNIT);
-    let parts = high_part.as_chunks_mut::<GROUP>().0.iter_mut();
-    let parts = parts.zip(low_part.as_chunks_mut::<GROUP>().0).zip(again.as_chunks_mut::<GROUP>().0);
-    for (index, ((high_to, low_to), again)) in parts.enumerate() {
-        let (first, second) = (key(2 * index), key(2 * index + 1));
-        let highs = pair(first, second);
-        let lows = pair(_mm512_sub_ps(first, high(first)), _mm512_sub_ps(second, high(second)));
-        // SAFETY: each place has 64 bytes.
-        unsafe {
-            _mm512_storeu_si512(high_to.as_mut_ptr().cast(), highs);
-            _mm512_storeu_si512(low_to.as_mut_ptr().cast(), lows);
-            _mm512_storeu_si512(again.as_mut_ptr().cast(), highs);
-        }
+    for (index, to) in to.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+        store_paired(key(2 * index), key(2 * index + 1), to);
     }
 }
 
@@ -262,9 +225,6 @@ fn pair_values<E: Element>(
     to: &mut [bf16],
 ) {
     let tiles = halves.iter().map(|half| half.len()).max().unwrap_or(0) / TILE;
-    let pairs: [u16; 32] = std::array::from_fn(|at| (at / 2 + at % 2 * 16) as u16);
-    // SAFETY: the array has 64 bytes.
-    let pairs = unsafe { _mm512_loadu_si512(pairs.as_ptr().cast()) };
     for tile in 0..tiles {
         let to = &mut to[place(tile)..][..UNIT];
         let value = |row: usize| match there.contains(&row) {
@@ -272,13 +232,30 @@ fn pair_values<E: Element>(
             false => _mm512_setzero_ps(),
         };
         for (pair, to) in to.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
-            let rounded = _mm512_cvtne2ps_pbh(value(2 * pair + 1), value(2 * pair));
-            // SAFETY: both are 512 bits, and the place has 64 bytes.
-            unsafe {
-                let rounded = std::mem::transmute::<__m512bh, __m512i>(rounded);
-                _mm512_storeu_si512(to.as_mut_ptr().cast(), _mm512_permutexvar_epi16(pairs, rounded));
-            }
+            store_paired(value(2 * pair), value(2 * pair + 1), to);
         }
+    }
+}
+
+/// Stores two vectors as sixteen pairs.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn store_paired(first: __m512, second: __m512, to: &mut [bf16; GROUP]) {
+    const PAIRS: [u16; GROUP] = {
+        let mut pairs = [0; GROUP];
+        let mut at = 0;
+        while at < GROUP {
+            pairs[at] = (at / 2 + at % 2 * LANES) as u16;
+            at += 1;
+        }
+        pairs
+    };
+    let rounded = _mm512_cvtne2ps_pbh(second, first);
+    // SAFETY: all are 512 bits.
+    unsafe {
+        let rounded = std::mem::transmute::<__m512bh, __m512i>(rounded);
+        let paired = _mm512_permutexvar_epi16(_mm512_loadu_si512(PAIRS.as_ptr().cast()), rounded);
+        _mm512_storeu_si512(to.as_mut_ptr().cast(), paired);
     }
 }
 
