@@ -198,7 +198,7 @@ mod tests {
                 low: Real(900.0),
                 high: Real(1200.0),
                 level: 0.95,
-                draws: 1000,
+                draws: Some(1000),
                 over: Over::Runs,
             }),
             total_tokens_per_s: None,

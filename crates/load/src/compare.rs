@@ -17,7 +17,8 @@ use crate::results::Results;
 use crate::sample::{Outcome, Sample};
 use crate::schedule::CallId;
 use crate::slo::stage::{Part, Place, places, shows};
-use crate::stats::bootstrap::{Interval, Over, over_calls, over_pairs};
+use crate::stats::bootstrap::over_pairs;
+use crate::stats::interval::{Calls, Interval, Over};
 use crate::stats::{Pool, Real, Statistic, mean, percentile};
 
 /// Calls listed as those that differ most.
@@ -328,7 +329,8 @@ fn difference(values: &[(f64, f64)], seed: u64) -> Option<Difference> {
         mean: Real((sum_b - sum_a) / count as f64),
         mean_interval: over_all(&|a, b| (b - a) / count as f64),
         median: Real(percentile(differences.values(), 50.0)),
-        median_interval: over_calls(&differences, Statistic::Percentile(50.0), seed)
+        median_interval: Calls::of(&differences)
+            .interval(Statistic::Percentile(50.0))
             .map(|interval| Interval { over: Over::Pairs, ..interval }),
         ratio: has_ratio.then_some(Real(sum_b / sum_a)),
         // A resample of zeros alone has no ratio; it would only be drawn where nearly all of a is zero.

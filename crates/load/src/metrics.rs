@@ -75,12 +75,16 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    fn of(pool: &Pool, seed: Option<u64>) -> Self {
+    fn of(pool: &Pool, intervals: bool) -> Self {
         let statistics: Vec<Statistic> = [Statistic::Mean, Statistic::Min, Statistic::Max]
             .into_iter()
             .chain(PERCENTILES.map(Statistic::Percentile))
             .collect();
-        let mut estimates = pool.estimates(&statistics, seed).into_iter();
+        let mut estimates = match intervals {
+            true => pool.estimates(&statistics),
+            false => statistics.iter().map(|&statistic| pool.estimate(statistic)).collect(),
+        }
+        .into_iter();
         let mut next = || estimates.next().expect("there is an estimate for each statistic");
         let (mean, min, max) = (next(), next(), next());
         Distribution { mean, min, max, percentiles: PERCENTILES.map(|percent| (percent, next())).to_vec() }
@@ -95,19 +99,29 @@ impl Distribution {
 impl Table {
     /// Without intervals: what a live view or a search needs.
     pub fn quick(results: &Results) -> Self {
-        Table::build(results, None)
+        Table::build(results, false)
     }
 
-    /// With intervals by bootstrap from the run's own seed: what a report needs.
+    /// With intervals: what a report needs.
     pub fn full(results: &Results) -> Self {
-        Table::build(results, Some(results.seed))
+        Table::build(results, true)
     }
 
-    fn build(results: &Results, seed: Option<u64>) -> Self {
+    fn build(results: &Results, intervals: bool) -> Self {
         let rules = rules(results);
+        let itl = summarize(results, Metric::Itl, rules, intervals);
+        let token_by_token = run::in_window(results).flat_map(|s| &s.chunks).all(|chunk| chunk.tokens <= 1);
+        let summary = |&metric: &Metric| match metric {
+            // One token a chunk makes the three of them one, and gaps are most of what there is to sort.
+            Metric::Itl | Metric::ItlChunk | Metric::Tbt if token_by_token => {
+                Summary { metric, ..itl.clone() }
+            }
+            Metric::Itl => itl.clone(),
+            _ => summarize(results, metric, rules, intervals),
+        };
         Table {
             run: run::figures(results),
-            metrics: Metric::ALL.iter().map(|&metric| summarize(results, metric, rules, seed)).collect(),
+            metrics: Metric::ALL.iter().map(summary).collect(),
             prefill_basis: rules.prefill,
             notes: notes(results),
         }
@@ -145,7 +159,7 @@ fn is_of_the_client(metric: Metric) -> bool {
     !matches!(metric, Metric::PrefillSpeed | Metric::DecodeSpeed)
 }
 
-fn summarize(results: &Results, metric: Metric, rules: Rules, seed: Option<u64>) -> Summary {
+fn summarize(results: &Results, metric: Metric, rules: Rules, intervals: bool) -> Summary {
     let unit = metric.definition().unit;
     let (mut failed, mut in_flight, mut absent) = (0, 0, 0);
     let mut seen = Vec::new();
@@ -160,7 +174,8 @@ fn summarize(results: &Results, metric: Metric, rules: Rules, seed: Option<u64>)
     let calls = seen.len();
     let values = seen.iter().map(Vec::len).sum();
     let seen = Pool::new(seen);
-    let judged = if failed == 0 { seen.clone() } else { pool(results, metric, rules) };
+    let with_failures = (failed > 0).then(|| pool(results, metric, rules));
+    let judged = with_failures.as_ref().unwrap_or(&seen);
     Summary {
         metric,
         unit,
@@ -169,8 +184,8 @@ fn summarize(results: &Results, metric: Metric, rules: Rules, seed: Option<u64>)
         failed,
         in_flight,
         absent,
-        judged: Distribution::of(&judged, seed),
-        seen: (failed > 0).then(|| Distribution::of(&seen, None)),
+        judged: Distribution::of(judged, intervals),
+        seen: (failed > 0).then(|| Distribution::of(&seen, false)),
     }
 }
 

@@ -123,7 +123,7 @@ impl Judgement {
 }
 
 impl Slo {
-    /// Judges a run; with `interval`, the values of objectives about calls get intervals by bootstrap.
+    /// Judges a run; with `interval`, the values of objectives about calls get intervals.
     pub fn judge(&self, results: &Results, interval: bool) -> Judgement {
         let rules = metrics::rules(results);
         let run = metrics::run::figures(results);
@@ -165,8 +165,10 @@ impl Slo {
         let value = match objective.subject {
             Subject::Call { metric, statistic } => {
                 let pool = metrics::pool(results, metric, rules);
-                let seed = interval.then_some(results.seed);
-                pool.estimates(&[statistic], seed).pop().expect("one estimate for one statistic")
+                match interval {
+                    true => pool.estimates(&[statistic]).pop().expect("one estimate for one statistic"),
+                    false => pool.estimate(statistic),
+                }
             }
             Subject::Errors => run.error_rate.clone(),
             Subject::GoodputShare => {

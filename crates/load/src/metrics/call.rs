@@ -68,7 +68,9 @@ pub fn read(sample: &Sample, metric: Metric, rules: Rules) -> Reading {
 fn values(sample: &Sample, metric: Metric, rules: Rules) -> Option<Vec<f64>> {
     match metric {
         Metric::Itl => Some(
-            gaps(sample).flat_map(|(gap, tokens)| vec![gap / f64::from(tokens); tokens as usize]).collect(),
+            gaps(sample)
+                .flat_map(|(gap, tokens)| std::iter::repeat_n(gap / f64::from(tokens), tokens as usize))
+                .collect(),
         ),
         Metric::ItlChunk => Some(gaps(sample).map(|(gap, _)| gap).collect()),
         Metric::Tbt => Some(

@@ -255,3 +255,47 @@ proptest! {
         prop_assert!((itl.iter().sum::<f64>() / itl.len() as f64 - tpot[0]).abs() < 1e-6);
     }
 }
+
+#[test]
+fn one_token_a_chunk_makes_one_of_the_three_times_between_tokens() {
+    let mut samples: Vec<Sample> =
+        (0..30).map(|id| steady(id, id as f64, 10.0, 5.0 + id as f64, 4)).collect();
+    samples.push(timed_out(30, 30.0));
+    let table = |samples: &[Sample]| Table::full(&run_of(samples.to_vec()));
+    let alike = table(&samples);
+    for metric in [Metric::Itl, Metric::ItlChunk, Metric::Tbt] {
+        assert_eq!(*alike.metric(metric), summarize(&run_of(samples.clone()), metric, RULES, true));
+    }
+    samples[7].chunks[2].tokens = 2;
+    let apart = table(&samples);
+    let values = |metric| apart.metric(metric).values;
+    assert_eq!([Metric::Itl, Metric::ItlChunk, Metric::Tbt].map(values), [91, 90, 91]);
+    assert_ne!(apart.metric(Metric::Itl).judged, apart.metric(Metric::Tbt).judged);
+}
+
+/// `cargo nextest run -p load --run-ignored only a_report_of_a_long_run --no-capture` tells the time.
+#[test]
+#[ignore = "a measurement"]
+fn a_report_of_a_long_run_is_there_in_a_second_or_two() {
+    let odd = |number: u64| (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as f64 / (1 << 24) as f64;
+    let samples = (0..50_000_u64).map(|id| {
+        let mut at = id as f64 * 10.0;
+        let gap =
+            |token: u64| -(10.0 + 90.0 * f64::from(u8::from(token == 0))) * (1.0 - odd(id * 64 + token)).ln();
+        let times: Vec<f64> = (0..64)
+            .map(|token| {
+                at += gap(token);
+                at
+            })
+            .collect();
+        call(id, id as f64 * 10.0, &times)
+    });
+    let mut results = run_of(samples.collect());
+    for tokens in [1, 2] {
+        results.samples[0].chunks[5].tokens = tokens;
+        let began = std::time::Instant::now();
+        let table = Table::full(&results);
+        println!("{:.2} s", began.elapsed().as_secs_f64());
+        assert!(table.metric(Metric::Itl).judged.mean.interval().is_some());
+    }
+}
