@@ -1,15 +1,15 @@
 //! A run: sends a schedule, follows every call to its end, and says what became of them.
 //!
-//! **Invariant:** every call that the schedule wanted sent within the run is in the outcomes once, whatever happens.
+//! **Invariant:** every call that the schedule wanted sent within the run is in the outcomes once, whatever happens. In a closed
+//! loop a call is wanted once a user is ready to send it and it can be sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rand::rngs::ChaCha12Rng;
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rand_distr::{Distribution, Exp};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::adapter::Adapter;
@@ -17,23 +17,29 @@ use crate::client::{self, Ended, Shared};
 use crate::collect::{Collector, Figures};
 use crate::health::Watch;
 use crate::results::{Results, Target, Window};
-use crate::sample::{Ns, Outcome};
-use crate::schedule::{Arrivals, Call, CallId, Pacing, Workload};
-
-mod conversation;
+use crate::sample::{Ns, Outcome, Sample};
+use crate::schedule::{Arrivals, Call, Pacing, Workload};
 
 mod ticking;
 
-use conversation::Conversations;
+mod conversation;
+
+mod open;
+
+mod closed;
+
+use closed::Users;
+use conversation::{Conversations, Due};
 
 /// How often the live view is told.
 const TELL: Duration = Duration::from_millis(250);
 
-/// How long the run's end waits for the next call that is overdue.
-const BACKLOG: Duration = Duration::from_millis(20);
-
 /// How long before it is due a call is handed to a run that spins.
 const LEAD: Duration = Duration::from_millis(5);
+
+/// Calls that were taken from the schedule and wait for an earlier turn, at most. They hold their prompts, and so bound the
+/// run's memory; behind them the schedule waits, and what it wants meanwhile counts as held back.
+const WAITING_MAX: usize = 4096;
 
 /// What is to be run.
 pub struct Plan {
@@ -48,7 +54,8 @@ pub struct Plan {
     /// Calls intended so soon after the start, or so shortly before the last, are sent but do not count.
     pub warm_up: Duration,
     pub cool_down: Duration,
-    /// Calls under way at once. In an open loop what comes on top waits, and is still measured from its intended time.
+    /// Calls under way at once in an open loop. What comes on top waits, and is still measured from its intended time. A call
+    /// that waits for an earlier turn is not under way.
     pub in_flight_max: usize,
     /// How long calls may take to end after the last one was sent; then they are left in flight.
     pub drain: Duration,
@@ -100,7 +107,7 @@ pub struct Progress {
     pub sent: u64,
     pub done: u64,
     pub failed: u64,
-    /// Calls that waited for [`Plan::in_flight_max`].
+    /// Calls that could have been sent, and waited for [`Plan::in_flight_max`].
     pub held: u64,
     pub output_tokens: u64,
     pub ttft: Figures,
@@ -165,12 +172,12 @@ pub async fn run(
         Load::Open { arrivals, description, mean_per_s } => {
             let lead = if plan.spin { LEAD } else { Duration::ZERO };
             let ticks = ticking::ticks(run.client.clock, arrivals, Arc::clone(&plan.workload), lead);
-            let calls = open(&run, ticks, limits, plan.in_flight_max, &mut cancel).await;
+            let calls = open::open(&run, ticks, limits, plan.in_flight_max, cancel.clone()).await;
             (Pacing::Open { description, mean_per_s }, calls)
         }
         Load::Closed { users, think } => {
             let users_of = Users { count: users, think, seed: plan.seed };
-            let calls = closed(&run, &plan.workload, users_of, limits, &mut cancel).await;
+            let calls = closed::closed(&run, &plan.workload, users_of, limits, &mut cancel).await;
             let think_ms = think.mean().as_secs_f64() * 1e3;
             (Pacing::Closed { users, think_ms }, calls)
         }
@@ -252,122 +259,12 @@ struct Limits {
 
 impl Limits {
     fn reached(&self, id: u64, intended: Ns) -> bool {
-        id >= self.planned || self.until.is_some_and(|until| u128::from(intended) >= until.as_nanos())
+        id >= self.planned || self.over(intended)
     }
-}
 
-async fn open(
-    run: &Arc<Run>,
-    mut ticks: mpsc::Receiver<(Ns, Call)>,
-    limits: Limits,
-    in_flight_max: usize,
-    cancel: &mut watch::Receiver<bool>,
-) -> JoinSet<()> {
-    let mut calls = JoinSet::new();
-    let places = Arc::new(Semaphore::new(in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
-    loop {
-        let tick = tokio::select! {
-            tick = ticks.recv() => tick,
-            _ = cancel.wait_for(|cancel| *cancel) => None,
-        };
-        let due = tick.filter(|(intended, call)| !limits.reached(call.id.0, *intended));
-        let Some((intended, call)) = due else { break };
-        // Of a call that came ahead of its time, the rest is spun away.
-        while run.client.clock.now() < intended && !*cancel.borrow() {
-            tokio::task::yield_now().await;
-        }
-        let (place, held) = match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => (place, false),
-            Err(_) => {
-                run.held.fetch_add(1, Ordering::Relaxed);
-                let place = tokio::select! {
-                    place = Arc::clone(&places).acquire_owned() => Some(place.expect("it is never closed")),
-                    _ = cancel.wait_for(|cancel| *cancel) => None,
-                    () = at(limits.end) => None,
-                };
-                let Some(place) = place else {
-                    run.leave(call, intended);
-                    break;
-                };
-                (place, true)
-            }
-        };
-        let run = Arc::clone(run);
-        calls.spawn(async move {
-            run.follow(call, intended, held).await;
-            drop(place);
-        });
-        while calls.try_join_next().is_some() {}
+    fn over(&self, now: Ns) -> bool {
+        self.until.is_some_and(|until| u128::from(now) >= until.as_nanos())
     }
-    // What was due by now, and is not sent any more, is in the outcomes all the same.
-    while let Ok(Some((intended, call))) = tokio::time::timeout(BACKLOG, ticks.recv()).await {
-        if intended > run.client.clock.now() || limits.reached(call.id.0, intended) {
-            break;
-        }
-        run.held.fetch_add(1, Ordering::Relaxed);
-        run.leave(call, intended);
-    }
-    calls
-}
-
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The users of a closed loop.
-#[derive(Clone, Copy)]
-struct Users {
-    count: usize,
-    think: Think,
-    seed: u64,
-}
-
-async fn closed(
-    run: &Arc<Run>,
-    workload: &Arc<dyn Workload>,
-    users: Users,
-    limits: Limits,
-    cancel: &mut watch::Receiver<bool>,
-) -> JoinSet<()> {
-    let next = Arc::new(AtomicU64::new(0));
-    let mut calls = JoinSet::new();
-    for user in 0..users.count {
-        let (run, workload, next) = (Arc::clone(run), Arc::clone(workload), Arc::clone(&next));
-        let cancel = cancel.clone();
-        let mut random =
-            ChaCha12Rng::seed_from_u64(users.seed ^ (user as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        calls.spawn(async move {
-            loop {
-                let ready = run.client.clock.now();
-                if *cancel.borrow() || limits.reached(next.load(Ordering::Relaxed), ready) {
-                    return;
-                }
-                let id = next.fetch_add(1, Ordering::Relaxed);
-                let call = workload.call(CallId(id)).filter(|_| !limits.reached(id, ready));
-                let Some(call) = call else { return };
-                run.follow(call, ready, false).await;
-                tokio::time::sleep(users.think.draw(&mut random)).await;
-            }
-        });
-    }
-    // Users stop by themselves; the time until then is the run's, not its drain.
-    let over = async {
-        match limits.until {
-            Some(until) => {
-                tokio::time::sleep_until(run.client.clock.instant(until.as_nanos() as u64).into()).await
-            }
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = over => {}
-        _ = cancel.wait_for(|cancel| *cancel) => {}
-        () = async { while calls.join_next().await.is_some() {} } => {}
-    }
-    calls
 }
 
 /// Waits for calls under way, `drain` at most; a second wish to stop ends that as well.
@@ -391,39 +288,34 @@ impl Run {
     /// A call was due and is not sent: the run ended first.
     fn leave(&self, call: Call, intended: Ns) {
         self.latest.fetch_max(intended, Ordering::Relaxed);
-        self.conversations.ended(&call, None);
+        self.conversations.ended(&call, None, self.client.clock.now());
         let mut collector = self.collector.lock().expect("no holder panics");
         collector.add(client::blank(&call, intended), true, 0);
     }
 
-    /// Sends one call and takes its sample. `held` calls could not be sent when they were wanted, by the run's own limit.
-    async fn follow(&self, call: Call, wanted: Ns, held: bool) {
-        let mut stop = self.stop.clone();
-        let answered = tokio::select! {
-            answered = self.conversations.answered(&call) => answered,
-            _ = stop.wait_for(|stop| *stop) => Err("the run ended first".to_owned()),
-        };
+    /// Sends one call that is ready, and takes its sample.
+    async fn follow(&self, due: Due) {
+        let Due { call, wanted, held } = due;
         // A turn cannot be wanted before the one before it was answered.
-        let waited = !call.after.is_empty();
-        let intended = if waited { wanted.max(self.client.clock.now()) } else { wanted };
+        let (answered_ns, resolved) = self.conversations.resolve(&call);
+        let intended = wanted.max(answered_ns);
         self.latest.fetch_max(intended, Ordering::Relaxed);
-        let ended = match answered {
+        let ended = match resolved {
             Ok(resolved) => {
                 self.sent.fetch_add(1, Ordering::Relaxed);
                 let stop = self.stop.clone();
                 self.client.send(&call, &resolved, &*self.adapter, intended, stop).await
             }
             Err(reason) => {
-                let mut sample = client::blank(&call, intended);
-                if !*self.stop.borrow() {
-                    let detail = format!("an earlier call of its session is missing: {reason}");
-                    sample.outcome = Outcome::NotSent { detail };
-                }
+                let detail = format!("an earlier call of its session is missing: {reason}");
+                let outcome = Outcome::NotSent { detail };
+                let sample = Sample { outcome, ..client::blank(&call, intended) };
                 Ended { sample, text: String::new(), connecting_ns: 0 }
             }
         };
         let answered = !ended.sample.outcome.is_failure() && ended.sample.outcome != Outcome::InFlight;
-        self.conversations.ended(&call, answered.then_some(ended.text));
+        let text = answered.then_some(ended.text);
+        self.conversations.ended(&call, text, self.client.clock.now());
         self.collector.lock().expect("no holder panics").add(ended.sample, held, ended.connecting_ns);
     }
 }

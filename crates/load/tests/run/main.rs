@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod turns;
+
 #[allow(dead_code, reason = "the examples use the rest")]
 mod mock;
 
