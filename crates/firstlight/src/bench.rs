@@ -357,7 +357,7 @@ fn levels(runs: Vec<Results>, answer: &search::Answer) -> (Vec<Results>, usize) 
 
 async fn probe(address: &Address, key: Option<String>) -> Detected {
     let client = Client::new(address.clone(), key, PROBE_PATIENCE, Clock::start());
-    let mut answers = Vec::new();
+    let (mut answers, mut why) = (Vec::new(), None);
     for path in PROBES {
         let got = client.get(path).await;
         let gone = got.is_none();
@@ -366,10 +366,13 @@ async fn probe(address: &Address, key: Option<String>) -> Detected {
         answers.push(Probed { path: path.to_owned(), status, server, body });
         if gone && answers.len() == 1 {
             // Nobody is there: the other questions would only wait.
+            why = client.reach().await.err();
             break;
         }
     }
-    detect::decide(&answers)
+    let mut found = detect::decide(&answers);
+    found.warnings.extend(why.map(|why| format!("{why:#}")));
+    found
 }
 
 fn no_model(url: &str, found: &Detected) -> String {

@@ -89,6 +89,15 @@ impl Client {
         reading.end(outcome)
     }
 
+    /// Makes a connection, which the first call will use.
+    ///
+    /// # Errors
+    /// There is none to be had, and why.
+    pub async fn reach(&self) -> anyhow::Result<()> {
+        self.keep(self.address.connect(self.clock).await?);
+        Ok(())
+    }
+
     /// `GET path`: status, the `server` header and the body. None where no answer came.
     pub async fn get(&self, path: &str) -> Option<(u16, Option<String>, String)> {
         let got = async {

@@ -20,8 +20,8 @@ use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError};
 
 use crate::sample::Ns;
 
@@ -183,9 +183,32 @@ impl Address {
             None => handshake(io, stamps).await,
             Some(tls) => {
                 let name = ServerName::try_from(host.to_owned())?;
-                handshake(tls.connect(name, io).await.context("no TLS connection")?, stamps).await
+                let io = tls.connect(name, io).await.map_err(|error| self.refused(error))?;
+                handshake(io, stamps).await
             }
         }
+    }
+}
+
+impl Address {
+    /// Why there is no TLS, and what to do where that is known.
+    fn refused(&self, error: io::Error) -> anyhow::Error {
+        let tls = error.get_ref().and_then(|error| error.downcast_ref::<TlsError>());
+        let host = self.authority();
+        let Some(TlsError::InvalidCertificate(reason)) = tls else {
+            return anyhow::Error::new(error).context(format!("no TLS connection to {host}"));
+        };
+        let to_do = match reason {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "call the server by a name that is in it"
+            }
+            // The latter is an older one of the same name.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "if you trust it, name a PEM file of it, or of who issued it, in the variable SSL_CERT_FILE"
+            }
+            _ => "the server needs another one",
+        };
+        anyhow::anyhow!("the certificate of {host} is refused: {reason}; {to_do}")
     }
 }
 
