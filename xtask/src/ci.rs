@@ -17,7 +17,11 @@ const LARGE: &str = "qwen2.5-coder-1.5b-instruct";
 /// Lets the tests slow a stage down; everything is built with it, so that it is built once.
 const DELAY: &str = "--features=firstlight/delay";
 
-pub fn run(with_large: bool) -> Result<()> {
+pub const WITH_LARGE: &str = "--with-1.5b";
+pub const WITH_BROWSER: &str = "--with-browser";
+pub const FLAGS: [&str; 2] = [WITH_LARGE, WITH_BROWSER];
+
+pub fn run(with_large: bool, with_browser: bool) -> Result<()> {
     let mut lines = Vec::new();
     let mut check = |name: &'static str, outcome: &mut dyn FnMut() -> Outcome| {
         eprintln!("\n== {name}");
@@ -53,6 +57,12 @@ pub fn run(with_large: bool) -> Result<()> {
         counted = summary::count(&output);
         result.into()
     });
+    if with_browser {
+        check("report in a browser", &mut || {
+            let tests = ["test", "-p", "load", "--locked", "--test", "report", "--", "--ignored", "screenshot"];
+            command::run(&mut cargo(&tests)).into()
+        });
+    }
     check("doc tests", &mut || {
         command::run(&mut cargo(&["test", "--workspace", "--doc", "--quiet", "--locked", DELAY])).into()
     });

@@ -22,7 +22,9 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   demo [MODEL]         fetch a model, build, serve it, send a chat, show where its time went; the server stays up
-  ci [--with-1.5b]     everything that must pass: format, lints, tests on the small models (and the 1.5B), clients, tidy
+  ci [--with-1.5b] [--with-browser]
+                       everything that must pass: format, lints, tests on the small models (and the 1.5B), clients, tidy
+                       (and reports as a browser draws them)
   golden [ARGS...]     make the committed goldens again, with the reference implementations
   peers [ARGS...]      build llama.cpp once, and measure both engines side by side (`peers --help`)
   tidy                 the house rules: who may depend on whom, where unsafe may stand, what the documents promise";
@@ -33,8 +35,9 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["demo"] => demo::run(demo::DEFAULT_MODEL),
         ["demo", model] if !model.starts_with('-') => demo::run(model),
-        ["ci"] => ci::run(false),
-        ["ci", "--with-1.5b"] => ci::run(true),
+        ["ci", rest @ ..] if rest.iter().all(|flag| ci::FLAGS.contains(flag)) => {
+            ci::run(rest.contains(&ci::WITH_LARGE), rest.contains(&ci::WITH_BROWSER))
+        }
         ["golden", rest @ ..] => golden::run(rest),
         ["peers", rest @ ..] => peers::run(rest),
         ["tidy"] => tidy::run(),

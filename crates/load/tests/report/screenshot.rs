@@ -1,5 +1,6 @@
-//! The page in a real browser. Needs one: `FIRSTLIGHT_BROWSER=/usr/bin/chromium cargo nextest run -p load --run-ignored all`,
-//! or any of [`BROWSERS`] in the path. Without one the tests fail and say so; they never pass by not running.
+//! The page in a real browser: `cargo xtask ci --with-browser`, or `cargo test -p load --test report -- --ignored screenshot`. The
+//! browser is `FIRSTLIGHT_BROWSER` or one of [`BROWSERS`] in the path. Without one the tests fail and say so; they never pass by not
+//! running.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
