@@ -59,7 +59,8 @@ pub fn run(with_large: bool, with_browser: bool) -> Result<()> {
     });
     if with_browser {
         check("report in a browser", &mut || {
-            let tests = ["test", "-p", "load", "--locked", "--test", "report", "--", "--ignored", "screenshot"];
+            let tests =
+                ["test", "-p", "load", "--locked", "--test", "report", "--", "--ignored", "screenshot"];
             command::run(&mut cargo(&tests)).into()
         });
     }
