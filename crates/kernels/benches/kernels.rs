@@ -9,7 +9,7 @@
 //!
 //! Shapes are those of Qwen2.5-1.5B: with one row the weights come from memory, copy after copy of the matrix; GB/s counts
 //! bytes of packed weights, GOP/s two operations per weight and row. Shares are of the bandwidth of plain reads and of the rate
-//! of byte-wise dot products in registers (`vpdpbusd`), measured in alternation with the product.
+//! of products in registers (of bytes by `vpdpbusd`, with `--wide` of bf16 by `tdpbf16ps`), measured in alternation with the product.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -67,7 +67,14 @@ fn main() {
     println!("{} {:?}, {} threads", options.isa, options.precision, options.threads);
     println!(
         "{:6} {:>11} {:>5} {:>9} {:>7} {:>8} {:>7} {:>8}",
-        "format", "shape", "rows", "ms", "GB/s", "of read", "GOP/s", "of bytes"
+        "format",
+        "shape",
+        "rows",
+        "ms",
+        "GB/s",
+        "of read",
+        "GOP/s",
+        if options.wide { "of tiles" } else { "of bytes" }
     );
     for &format in &options.formats {
         for (outputs, inputs) in SHAPES {
@@ -77,11 +84,11 @@ fn main() {
             }
         }
     }
-    println!(
-        "the machine's best: read {:.1} GB/s, byte products {:.0} GOP/s",
-        machine.best_read / 1e9,
-        machine.best_products / 1e9
-    );
+    println!("the machine's best beside these: read {:.1} GB/s", machine.best_read / 1e9);
+    for products in [Products::Bytes, Products::TilesOfBytes, Products::TilesOfBf16] {
+        let rate = (0..50).map(|_| machine.multiply(products)).fold(0.0, f64::max);
+        println!("its products in registers now: {} {:.0} GOP/s", products.name(), rate / 1e9);
+    }
 }
 
 fn options() -> Options {
@@ -157,6 +164,7 @@ fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix]
     let mut out = Memory::zeroed(rows * w.rows());
     let mut next = copies.iter().cycle();
     let (bytes, operations) = (w.bytes() as f64, 2.0 * (rows * w.rows() * w.cols()) as f64);
+    let kind = if wide { Products::TilesOfBf16 } else { Products::Bytes };
     let (mut seconds, mut read, mut products) = (f64::INFINITY, 0.0f64, 0.0f64);
     for _ in 0..TURNS {
         let turn = seconds_per_call(machine.clock, Duration::from_millis(10), || {
@@ -165,7 +173,7 @@ fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix]
             black_box(&out[0]);
         });
         (seconds, read, products) =
-            (seconds.min(turn), read.max(machine.read()), products.max(machine.multiply()));
+            (seconds.min(turn), read.max(machine.read()), products.max(machine.multiply(kind)));
     }
     let shape = format!("{}x{}", w.rows(), w.cols());
     println!(
@@ -178,7 +186,6 @@ fn measure(machine: &mut Machine<'_>, kernels: &Kernels, copies: &[PackedMatrix]
         100.0 * operations / seconds / products,
     );
     machine.best_read = machine.best_read.max(read);
-    machine.best_products = machine.best_products.max(products);
 }
 
 fn seconds_per_call(clock: Clock, span: Duration, mut call: impl FnMut()) -> f64 {
@@ -197,14 +204,13 @@ struct Machine<'a> {
     memory: Memory<u32>,
     bursts: usize,
     best_read: f64,
-    best_products: f64,
 }
 
 impl<'a> Machine<'a> {
     fn new(clock: Clock, pool: &'a Pool) -> Self {
         let mut memory = Memory::zeroed(WORKING_SET / 4);
         memory.fill(1);
-        Machine { clock, pool, memory, bursts: 0, best_read: 0.0, best_products: 0.0 }
+        Machine { clock, pool, memory, bursts: 0, best_read: 0.0 }
     }
 
     /// Bytes per second that all threads together read from memory on huge pages. Every burst reads the next part of it.
@@ -226,31 +232,110 @@ impl<'a> Machine<'a> {
         (share * self.pool.threads() * 4) as f64 / seconds
     }
 
-    /// Operations per second of byte-wise dot products on all threads, NaN where the machine has none.
-    fn multiply(&mut self) -> f64 {
+    /// Operations per second of such products on all threads, zero where the machine has none.
+    fn multiply(&mut self, products: Products) -> f64 {
         let mut operations = 0.0;
-        let seconds = self.clock.seconds_of(|| operations = peaks::byte_products(self.pool));
+        let seconds = self.clock.seconds_of(|| operations = peaks::run(products, self.pool));
         operations / seconds
+    }
+}
+
+/// What a machine can multiply in registers.
+#[derive(Clone, Copy)]
+enum Products {
+    Bytes,
+    TilesOfBytes,
+    TilesOfBf16,
+}
+
+impl Products {
+    fn name(self) -> &'static str {
+        match self {
+            Products::Bytes => "bytes by vpdpbusd",
+            Products::TilesOfBytes => "bytes by tdpbssd",
+            Products::TilesOfBf16 => "bf16 by tdpbf16ps",
+        }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod peaks {
+    use std::arch::asm;
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    use kernels::Pool;
+    use kernels::{Isa, Pool};
+
+    use super::Products;
 
     const ROUNDS: u64 = 200_000;
+    const TILE_ROUNDS: u64 = 20_000;
 
-    /// Multiplies in registers on all threads and returns the number of operations, NaN where there are no such products.
-    pub fn byte_products(pool: &Pool) -> f64 {
-        if !is_x86_feature_detected!("avx512vnni") || !is_x86_feature_detected!("avx512f") {
-            return f64::NAN;
+    /// Multiplies in registers on all threads and returns the number of operations, zero where there are no such products.
+    pub fn run(products: Products, pool: &Pool) -> f64 {
+        let inputs = match products {
+            Products::Bytes => {
+                if !is_x86_feature_detected!("avx512vnni") || !is_x86_feature_detected!("avx512f") {
+                    return 0.0;
+                }
+                // SAFETY: the features were just found.
+                pool.run(&|_| unsafe { rounds() });
+                return (pool.threads() as u64 * ROUNDS * 16 * 64 * 2) as f64;
+            }
+            Products::TilesOfBytes => 64,
+            Products::TilesOfBf16 => 32,
+        };
+        // What is available has asked the system for the tiles.
+        if !Isa::Amx.is_available() {
+            return 0.0;
         }
-        // SAFETY: the features were just found.
-        pool.run(&|_| unsafe { rounds() });
-        (pool.threads() as u64 * ROUNDS * 16 * 64 * 2) as f64
+        // SAFETY: there are tiles.
+        pool.run(&|_| unsafe { tile_rounds(products) });
+        (pool.threads() as u64 * TILE_ROUNDS * 4 * 16 * 16 * inputs * 2) as f64
+    }
+
+    /// Four sums of whole tiles, twice two factors.
+    ///
+    /// # Safety
+    /// The process may use tiles.
+    unsafe fn tile_rounds(products: Products) {
+        #[repr(align(64))]
+        struct Shapes([u8; 64]);
+        let mut shapes = Shapes([0; 64]);
+        shapes.0[0] = 1; // palette
+        for register in 0..8 {
+            shapes.0[16 + 2 * register] = 64; // bytes in a row
+            shapes.0[48 + register] = 16; // rows
+        }
+        macro_rules! rounds {
+            ($multiply:literal) => {
+                // SAFETY: the caller vouches for the tiles; the shapes are of palette 1.
+                unsafe {
+                    asm!(
+                        "ldtilecfg [{shapes}]",
+                        "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+                        "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+                        "2:",
+                        concat!($multiply, " tmm0, tmm4, tmm6"),
+                        concat!($multiply, " tmm1, tmm4, tmm7"),
+                        concat!($multiply, " tmm2, tmm5, tmm6"),
+                        concat!($multiply, " tmm3, tmm5, tmm7"),
+                        "dec {rounds}",
+                        "jnz 2b",
+                        "tilerelease",
+                        shapes = in(reg) &raw const shapes,
+                        rounds = inout(reg) TILE_ROUNDS => _,
+                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                        options(nostack),
+                    );
+                }
+            };
+        }
+        match products {
+            Products::TilesOfBytes => rounds!("tdpbssd"),
+            _ => rounds!("tdpbf16ps"),
+        }
     }
 
     #[target_feature(enable = "avx512f,avx512vnni")]
@@ -268,7 +353,7 @@ mod peaks {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod peaks {
-    pub fn byte_products(_pool: &kernels::Pool) -> f64 {
-        f64::NAN
+    pub fn run(_products: super::Products, _pool: &kernels::Pool) -> f64 {
+        0.0
     }
 }

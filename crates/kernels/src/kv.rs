@@ -8,8 +8,12 @@
 //! **Invariant:** memory that was never written reads as zero and is not backed by pages.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
-use crate::memory::Memory;
+use crate::disjoint::Disjoint;
+use crate::kernels::Kernels;
+use crate::memory::{Memory, Plain};
+use crate::rows::SHARED_FROM;
 
 /// Tokens of a tile of keys.
 pub(crate) const TILE: usize = 16;
@@ -111,18 +115,21 @@ impl KvLayer {
     pub fn write(&mut self, slot: (u32, usize), keys: &[f32], values: &[f32]) {
         let shape = self.shape;
         let (block, offset) = (slot.0 as usize, slot.1);
-        assert!(
-            block < shape.blocks && offset < shape.block_tokens,
-            "slot {slot:?} lies outside the KV layer"
-        );
         let width = shape.kv_heads * shape.head_dim;
         assert!(
             keys.len() == width && values.len() == width,
             "a token's key and value hold {width} numbers each"
         );
-        match &mut self.store {
-            Store::F16(elements) => write(shape, elements, (block, offset), (keys, values), saturated),
-            Store::F32(elements) => write(shape, elements, (block, offset), (keys, values), |number| number),
+        // SAFETY: the layer is borrowed as a whole.
+        unsafe {
+            match &mut self.store {
+                Store::F16(elements) => {
+                    write(shape, &Disjoint::new(elements), (block, offset), (keys, values))
+                }
+                Store::F32(elements) => {
+                    write(shape, &Disjoint::new(elements), (block, offset), (keys, values))
+                }
+            }
         }
     }
 
@@ -229,29 +236,118 @@ impl<'a, E: Copy> Tiles<'a, E> {
     }
 }
 
-fn write<E: Copy>(
-    shape: KvShape,
-    elements: &mut [E],
-    (block, offset): (usize, usize),
-    (keys, values): (&[f32], &[f32]), // [kv_heads, head_dim] each
-    convert: impl Fn(f32) -> E,
-) {
-    let dim = shape.head_dim;
-    for (head, (key, value)) in keys.chunks_exact(dim).zip(values.chunks_exact(dim)).enumerate() {
-        let tile = shape.keys(block, head) + offset / TILE * TILE * dim;
-        let lane = elements[tile..tile + TILE * dim].iter_mut().skip(offset % TILE).step_by(TILE);
-        lane.zip(key).for_each(|(stored, &number)| *stored = convert(number));
-        let row = shape.values(block, head) + offset * shape.value_dim();
-        elements[row..row + dim]
-            .iter_mut()
-            .zip(value)
-            .for_each(|(stored, &number)| *stored = convert(number));
+/// Numbers converted at a time.
+const PIECE: usize = 64;
+
+/// A number as it is stored.
+trait Stored: Plain {
+    const ZERO: Self;
+
+    fn convert(numbers: &[f32], to: &mut [Self]);
+}
+
+impl Stored for f16 {
+    const ZERO: f16 = f16::ZERO;
+
+    fn convert(numbers: &[f32], to: &mut [f16]) {
+        const GREATEST: f32 = 65504.0;
+        let mut clamped = [0.0; PIECE];
+        let clamped = &mut clamped[..numbers.len()];
+        clamped.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.clamp(-GREATEST, GREATEST));
+        to.convert_from_f32_slice(clamped);
     }
 }
 
-fn saturated(number: f32) -> f16 {
-    const GREATEST: f32 = 65504.0;
-    f16::from_f32(number.clamp(-GREATEST, GREATEST))
+impl Stored for f32 {
+    const ZERO: f32 = 0.0;
+
+    fn convert(numbers: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(numbers);
+    }
+}
+
+/// Stores one token's key and value, `[kv_heads, head_dim]` each.
+///
+/// # Safety
+/// Nobody else reads or writes the token's place.
+unsafe fn write<E: Stored>(
+    shape: KvShape,
+    elements: &Disjoint<'_, E>,
+    (block, offset): (usize, usize),
+    (keys, values): (&[f32], &[f32]),
+) {
+    assert!(
+        block < shape.blocks && offset < shape.block_tokens,
+        "slot {:?} lies outside the KV layer",
+        (block, offset)
+    );
+    let dim = shape.head_dim;
+    let mut piece = [E::ZERO; PIECE];
+    for (head, (key, value)) in keys.chunks_exact(dim).zip(values.chunks_exact(dim)).enumerate() {
+        let lane = shape.keys(block, head) + offset / TILE * TILE * dim + offset % TILE;
+        for (index, numbers) in key.chunks(PIECE).enumerate() {
+            let piece = &mut piece[..numbers.len()];
+            E::convert(numbers, piece);
+            for (dim, number) in (index * PIECE..).zip(piece) {
+                // SAFETY: the slot lies inside the layer, and so do all dimensions of its key; they are the token's own.
+                unsafe { elements.as_mut_ptr().add(lane + dim * TILE).write(*number) };
+            }
+        }
+        let row = shape.values(block, head) + offset * shape.value_dim();
+        for (index, numbers) in value.chunks(PIECE).enumerate() {
+            let start = row + index * PIECE;
+            // SAFETY: the values are the token's own.
+            E::convert(numbers, unsafe { elements.part(start..start + numbers.len()) });
+        }
+    }
+}
+
+/// Which of some parts a block falls to: evenly, also where a sequence has every second block.
+fn part_of(block: u32, parts: usize) -> usize {
+    (block.wrapping_mul(0x9e37_79b1) >> 16) as usize % parts
+}
+
+impl Kernels {
+    /// Stores rows' keys and values, each `[slots, kv_heads, head_dim]`, at their slots: block and offset in it.
+    ///
+    /// Panics where a slot lies outside the layer, or the lengths do not fit.
+    pub fn store(&self, layer: &mut KvLayer, slots: &[(u32, usize)], keys: &[f32], values: &[f32]) {
+        let shape = layer.shape;
+        match &mut layer.store {
+            Store::F16(elements) => self.store_as(shape, elements, slots, (keys, values)),
+            Store::F32(elements) => self.store_as(shape, elements, slots, (keys, values)),
+        }
+    }
+
+    fn store_as<E: Stored>(
+        &self,
+        shape: KvShape,
+        elements: &mut [E],
+        slots: &[(u32, usize)],
+        (keys, values): (&[f32], &[f32]),
+    ) {
+        let width = shape.kv_heads * shape.head_dim;
+        assert!(
+            keys.len() == slots.len() * width && values.len() == keys.len(),
+            "a token's key and value hold {width} numbers each"
+        );
+        let elements = Disjoint::new(elements);
+        let threads = if keys.len() < SHARED_FROM { 1 } else { self.pool.threads() };
+        // A block is one thread's, so that no slot is two threads'.
+        let part = |part: usize| {
+            let rows = keys.chunks_exact(width).zip(values.chunks_exact(width));
+            for (&(block, offset), row) in slots.iter().zip(rows) {
+                if part_of(block, threads) == part {
+                    // SAFETY: blocks are shared out over the parts, each of which is one thread's.
+                    unsafe { write(shape, &elements, (block as usize, offset), row) };
+                }
+            }
+        };
+        match threads {
+            1 => part(0),
+            _ => self.pool.for_each(threads, &part),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -296,6 +392,32 @@ mod tests {
                     (0..head_dim).map(|i| key(block, token, head * head_dim + i)).collect();
                 assert_eq!(k, expected);
                 assert_eq!(v, expected.iter().map(|number| -number).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_stored_as_one_by_one_on_any_number_of_threads() {
+        let (blocks, tokens, heads, head_dim) = (9, 32, 3, 100);
+        for dtype in [KvDtype::F16, KvDtype::F32] {
+            let slots: Vec<(u32, usize)> =
+                (0..150).map(|row| ((row * 7 % blocks) as u32, row / blocks)).collect();
+            let keys: Vec<f32> =
+                (0..slots.len() * heads * head_dim).map(|i| (i as f32 * 0.37).sin() * 7e4).collect();
+            let values: Vec<f32> = keys.iter().map(|number| number / 3.0).collect();
+            let mut expected = KvLayer::new(dtype, blocks, tokens, heads, head_dim);
+            let rows = keys.chunks(heads * head_dim).zip(values.chunks(heads * head_dim));
+            slots.iter().zip(rows).for_each(|(slot, (key, value))| expected.write(*slot, key, value));
+            for threads in 1..=3 {
+                let mut layer = KvLayer::new(dtype, blocks, tokens, heads, head_dim);
+                let kernels = Kernels::new(crate::Isa::Reference, crate::Precision::Exact, threads).unwrap();
+                kernels.store(&mut layer, &slots, &keys, &values);
+                let all = (0..blocks as u32).flat_map(|block| {
+                    (0..heads).flat_map(move |head| (0..tokens).map(move |token| (block, head, token)))
+                });
+                for (block, head, token) in all {
+                    assert_eq!(numbers(&layer, block, head, token), numbers(&expected, block, head, token));
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::reference::softmax::Softmax;
 use crate::vector::Simd;
 
 /// From this many numbers on, waking the other threads costs less than it saves.
-const SHARED_FROM: usize = 1 << 14;
+pub(crate) const SHARED_FROM: usize = 1 << 14;
 
 /// Parts per thread, so that a thread that starts late costs little.
 const PARTS_PER_THREAD: usize = 2;

@@ -201,12 +201,8 @@ impl Pass<'_> {
         self.kernels.rope(query, positions, heads, head_dim, table, family.rope_style);
         self.kernels.rope(key, positions, kv_heads, head_dim, table, family.rope_style);
 
-        let cache = &mut self.kv.layers[index];
-        let keys = key.chunks_exact(kv_heads * head_dim);
-        let values = value.rows(self.rows, kv_heads * head_dim).chunks_exact(kv_heads * head_dim);
-        for (slot, (key, value)) in slots.iter().zip(keys.zip(values)) {
-            cache.write(*slot, key, value);
-        }
+        let value = value.rows(self.rows, kv_heads * head_dim);
+        self.kernels.store(&mut self.kv.layers[index], slots, key, value);
         self.lap.end(Part::Attention);
     }
 
