@@ -23,6 +23,8 @@ pub fn run(arguments: &[&str]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     };
+    // Before anything is built: what the builds leave behind is not other work.
+    let before = load();
     let theirs = LlamaCpp { binaries: llama_cpp::binaries()?, threads: arguments.threads };
     println!("{}", theirs.describe());
     if arguments.build_only {
@@ -31,7 +33,6 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     let models =
         arguments.models.iter().map(|model| Ok((*model, find(model)?))).collect::<Result<Vec<_>>>()?;
     let ours = Ours::build(arguments.threads)?;
-    let before = load();
     let mut rows = Vec::new();
     for (model, path) in &models {
         for cell in &arguments.cells {
@@ -64,7 +65,7 @@ fn load() -> Option<f64> {
 /// than its share to a neighbour, so a busy machine changes ratios too.
 fn quietness(load_before: f64, processors: usize) -> String {
     let said =
-        format!("The machine's load before the first run was {load_before:.2}, on {processors} processors");
+        format!("The machine's load at the start was {load_before:.2}, on {processors} processors");
     if load_before > processors as f64 / 4.0 {
         format!("{said}: BUSY with other work, so neither the speeds nor the ratios are to be quoted.")
     } else {
