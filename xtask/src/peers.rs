@@ -64,8 +64,7 @@ fn load() -> Option<f64> {
 /// Whether the machine was free for the measurement. An engine whose threads wait for each other by spinning loses far more
 /// than its share to a neighbour, so a busy machine changes ratios too.
 fn quietness(load_before: f64, processors: usize) -> String {
-    let said =
-        format!("The machine's load at the start was {load_before:.2}, on {processors} processors");
+    let said = format!("The machine's load at the start was {load_before:.2}, on {processors} processors");
     if load_before > processors as f64 / 4.0 {
         format!("{said}: BUSY with other work, so neither the speeds nor the ratios are to be quoted.")
     } else {
