@@ -157,7 +157,10 @@ macro_rules! dispatch {
             #[cfg(target_arch = "x86_64")]
             $crate::detect::Backend::Avx512($isa) => $call,
             #[cfg(target_arch = "x86_64")]
-            $crate::detect::Backend::Amx($isa) => $call,
+            $crate::detect::Backend::Amx(amx) => {
+                let $isa = amx.avx512();
+                $call
+            }
         }
     };
 }

@@ -14,19 +14,17 @@ use half::bf16;
 
 use super::Amx;
 use super::product::{Product, ROWS, shapes};
+use super::quantize::store_paired;
 use super::tile::Tiles;
 use crate::attention::{SPAN, SpanAttention, SpanScratch};
 use crate::avx512::Avx512;
 use crate::kv::{KvView, TILE, Tiles as Stored};
 use crate::pack::GROUP;
-use crate::vector::attention::weights;
+use crate::vector::attention::{SCORES_STRIDE, columns_seen, weights};
 use crate::vector::{Element, LANES};
 
 /// Numbers in a tile: 16 rows of 32.
 const UNIT: usize = ROWS * GROUP;
-
-/// Scores of one lane, with a gap after it so that the lanes do not compete for the same cache sets.
-const SCORES_STRIDE: usize = SPAN + TILE;
 
 impl Amx {
     /// As the vector kernel, for lanes whose rows are wide. The result's values have room for whole tiles of lanes.
@@ -90,9 +88,7 @@ unsafe fn attend<E: Element>(simd: Avx512, job: SpanAttention<'_>, stored: Store
     for (lane, scores) in scores.chunks_exact_mut(SCORES_STRIDE).enumerate() {
         let scores = &mut scores[..columns];
         if lane < lanes {
-            let seen = tile.seen_by(lane);
-            let seen =
-                seen.start.saturating_sub(first).min(columns)..seen.end.saturating_sub(first).min(columns);
+            let seen = columns_seen(&tile, lane, &(2 * units.start..2 * units.end));
             (result.greatest[lane], result.sum[lane]) = weights(simd, scores, seen, tile.softcap);
         } else {
             scores.fill(0.0);
@@ -234,28 +230,6 @@ fn pair_values<E: Element>(
         for (pair, to) in to.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
             store_paired(value(2 * pair), value(2 * pair + 1), to);
         }
-    }
-}
-
-/// Stores two vectors as sixteen pairs.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn store_paired(first: __m512, second: __m512, to: &mut [bf16; GROUP]) {
-    const PAIRS: [u16; GROUP] = {
-        let mut pairs = [0; GROUP];
-        let mut at = 0;
-        while at < GROUP {
-            pairs[at] = (at / 2 + at % 2 * LANES) as u16;
-            at += 1;
-        }
-        pairs
-    };
-    let rounded = _mm512_cvtne2ps_pbh(second, first);
-    // SAFETY: all are 512 bits.
-    unsafe {
-        let rounded = std::mem::transmute::<__m512bh, __m512i>(rounded);
-        let paired = _mm512_permutexvar_epi16(_mm512_loadu_si512(PAIRS.as_ptr().cast()), rounded);
-        _mm512_storeu_si512(to.as_mut_ptr().cast(), paired);
     }
 }
 

@@ -13,6 +13,7 @@ use half::bf16;
 
 use super::Amx;
 use super::product::{Product, ROWS, shapes};
+use super::quantize::store_paired;
 use super::tile::Tiles;
 use crate::activations::WideRows;
 use crate::avx512::unpack::for_each_unit;
@@ -88,10 +89,6 @@ fn unpack_format<F: Quantized>(w: &PackedMatrix, panels: Range<usize>, units: Ra
     let halves = tile.halves.at_least(ROOM.max(panels.len() * units.len() * UNIT));
     let offset = _mm512_set1_ps(f32::from(F::SPEC.offset));
     let byte = _mm512_set1_epi32(0xff);
-    // Sixteen outputs of one input, then of the next, become sixteen pairs.
-    let pairs: [u16; 32] = std::array::from_fn(|at| (at / 2 + at % 2 * 16) as u16);
-    // SAFETY: the array has 64 bytes.
-    let pairs = unsafe { _mm512_loadu_si512(pairs.as_ptr().cast()) };
     for (index, panel) in panels.enumerate() {
         for_each_unit::<F>(&w.panel(panel), units.clone(), |unit, codes, subs_of| {
             let unit = index * units.len() + unit - units.start;
@@ -112,13 +109,7 @@ fn unpack_format<F: Quantized>(w: &PackedMatrix, panels: Range<usize>, units: Ra
                     value(_mm512_srli_epi32::<24>(codes)),
                 ];
                 for (pair, to) in to[2 * vector..][..2].iter_mut().enumerate() {
-                    let rounded = _mm512_cvtne2ps_pbh(values[2 * pair + 1], values[2 * pair]);
-                    // SAFETY: both are 512 bits, and the place has 64 bytes.
-                    unsafe {
-                        let rounded = std::mem::transmute::<__m512bh, __m512i>(rounded);
-                        let paired = _mm512_permutexvar_epi16(pairs, rounded);
-                        _mm512_storeu_si512(to.as_mut_ptr().cast(), paired);
-                    }
+                    store_paired(values[2 * pair], values[2 * pair + 1], to);
                 }
             }
         });

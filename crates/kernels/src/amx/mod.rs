@@ -8,13 +8,9 @@ mod product;
 mod quantize;
 mod tile;
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::activations::BlockMut;
 use crate::avx512::Avx512;
-use crate::matmul::{FastRows, Tile};
-use crate::pack::PackedMatrix;
 
 /// The proof that this process may use tiles of bf16, that the machine has AVX512-BF16, and what [`crate::avx512`] needs.
 #[derive(Clone, Copy, Debug)]
@@ -31,34 +27,5 @@ impl Amx {
     /// What does everything but wide rows.
     pub fn avx512(self) -> Avx512 {
         self.0
-    }
-
-    /// As [`Avx512::product_fast`].
-    pub fn product_fast(
-        self,
-        w: &PackedMatrix,
-        panels: Range<usize>,
-        rows: FastRows<'_>,
-        tile: &mut Tile,
-        out: &mut [f32],
-    ) {
-        self.0.product_fast(w, panels, rows, tile, out);
-    }
-
-    /// As [`Avx512::product_exact`].
-    pub fn product_exact(
-        self,
-        w: &PackedMatrix,
-        panels: Range<usize>,
-        x: &[f32],
-        tile: &mut Tile,
-        out: &mut [f32],
-    ) {
-        self.0.product_exact(w, panels, x, tile, out);
-    }
-
-    /// As [`Avx512::quantize_row`].
-    pub fn quantize_row(self, x: &[f32], row: usize, to: &mut BlockMut<'_>) {
-        self.0.quantize_row(x, row, to);
     }
 }

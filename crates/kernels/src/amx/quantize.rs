@@ -1,11 +1,11 @@
-//! Activations to bf16.
+//! Floats to bf16: rows of activations, and pairs in the order that tiles want.
 
 use std::arch::x86_64::*;
 
 use half::bf16;
 
 use super::Amx;
-use crate::pack::GROUP;
+use crate::pack::{GROUP, PANEL};
 
 impl Amx {
     /// One row of a block, `(row, rows)`, rounded to nearest even. `block` is `[group, row, 32]`; inputs beyond the row's end are zeros.
@@ -28,5 +28,27 @@ fn round_row(x: &[f32], (row, rows): (usize, usize), block: &mut [bf16]) {
             let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
             _mm512_storeu_si512(to.as_mut_ptr().cast(), both);
         }
+    }
+}
+
+/// Stores two vectors as sixteen pairs, rounded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(super) fn store_paired(first: __m512, second: __m512, to: &mut [bf16; GROUP]) {
+    const PAIRS: [u16; GROUP] = {
+        let mut pairs = [0; GROUP];
+        let mut at = 0;
+        while at < GROUP {
+            pairs[at] = (at / 2 + at % 2 * PANEL) as u16;
+            at += 1;
+        }
+        pairs
+    };
+    let rounded = _mm512_cvtne2ps_pbh(second, first);
+    // SAFETY: all are 512 bits.
+    unsafe {
+        let rounded = std::mem::transmute::<__m512bh, __m512i>(rounded);
+        let paired = _mm512_permutexvar_epi16(_mm512_loadu_si512(PAIRS.as_ptr().cast()), rounded);
+        _mm512_storeu_si512(to.as_mut_ptr().cast(), paired);
     }
 }

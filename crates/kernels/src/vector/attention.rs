@@ -30,7 +30,7 @@ const CONVERT_FROM: usize = 2 * LANES_MAX + 1;
 const CACHE_LINE: usize = 64;
 
 /// Scores of one lane, with a gap after it so that the lanes do not compete for the same cache sets.
-const SCORES_STRIDE: usize = SPAN + TILE;
+pub(crate) const SCORES_STRIDE: usize = SPAN + TILE;
 
 /// A tile's numbers in vectors of sixteen.
 type Vectors<'a, E> = &'a [[E; LANES]];
@@ -129,7 +129,7 @@ fn attend<S: Simd, E: Element>(simd: S, job: SpanAttention<'_>, stored: Tiles<'_
 
 /// The columns of a lane's scores that it sees, where column 0 is the first position of the first tile.
 #[inline(always)]
-fn columns_seen(tile: &QueryTile<'_>, lane: usize, tiles: &Range<usize>) -> Range<usize> {
+pub(crate) fn columns_seen(tile: &QueryTile<'_>, lane: usize, tiles: &Range<usize>) -> Range<usize> {
     let (seen, first, columns) = (tile.seen_by(lane), tiles.start * TILE, tiles.len() * TILE);
     seen.start.saturating_sub(first).min(columns)..seen.end.saturating_sub(first).min(columns)
 }
