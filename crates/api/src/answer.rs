@@ -24,11 +24,15 @@ pub struct Answer {
     /// Where the next poll begins, so that no choice is served last for ever.
     turn: usize,
     prompt_tokens: usize,
-    cached_tokens: usize,
     completion_tokens: usize,
 }
 
 struct Choice {
+    /// Which of the request's prompts it answers.
+    prompt: usize,
+    /// Tokens of the prompt that its sequence found in the cache; `None` before its first token.
+    cached_tokens: Option<usize>,
+
     answers: Option<Box<dyn Answers>>,
     text: AnswerText,
     /// The tokens whose text is held back; `None` for one that has none.
@@ -67,6 +71,7 @@ impl Answer {
                     request: request.id,
                     choice,
                     prompt: Arc::clone(&tokens),
+                    cache_salt: request.cache_salt.clone(),
                     sampling,
                     eog: Arc::clone(&served.text.eog),
                 };
@@ -76,6 +81,8 @@ impl Answer {
                     _ => Some(served.backend.submit(submission)?),
                 };
                 choices.push(Choice {
+                    prompt: index,
+                    cached_tokens: None,
                     answers,
                     text: AnswerText::new(Arc::clone(vocabulary), ShowSpecial::No, stop.as_ref()),
                     held: VecDeque::new(),
@@ -89,7 +96,6 @@ impl Answer {
             vocabulary: Arc::clone(vocabulary),
             turn: 0,
             prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
-            cached_tokens: 0,
             completion_tokens: 0,
         })
     }
@@ -131,10 +137,12 @@ impl Answer {
     /// Turns an output of `choice` into what there is to show, and tells `life` where its token is.
     pub fn receive(&mut self, life: &mut Life, choice: usize, output: Output) -> Event {
         let (token, logprob, finish) = match output {
-            Output::Token { token, logprob, finish, timeline, step, cached_tokens } => {
+            Output::Token { token, logprob, finish, timeline, step, cached_tokens, miss } => {
                 life.received(choice, timeline, step);
-                life.prompt.cached_tokens = life.prompt.cached_tokens.max(cached_tokens);
-                self.cached_tokens = self.cached_tokens.max(cached_tokens);
+                if self.choices[choice].cached_tokens.replace(cached_tokens).is_none() {
+                    life.prompt.cached_tokens = self.cached_tokens();
+                    life.prompt.miss = life.prompt.miss.or(miss);
+                }
                 self.completion_tokens += 1;
                 (token, logprob, finish)
             }
@@ -184,11 +192,18 @@ impl Answer {
         }
     }
 
+    /// Tokens of the prompts that none of their choices had to compute.
+    fn cached_tokens(&self) -> usize {
+        let of_prompt =
+            |choices: &[Choice]| choices.iter().filter_map(|it| it.cached_tokens).min().unwrap_or(0);
+        self.choices.chunk_by(|a, b| a.prompt == b.prompt).map(of_prompt).sum()
+    }
+
     /// Tokens so far.
     pub fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,
-            cached_tokens: self.cached_tokens,
+            cached_tokens: self.cached_tokens(),
             completion_tokens: self.completion_tokens,
         }
     }

@@ -42,7 +42,12 @@ pub struct BackendState {
     pub reason: Option<String>,
     pub running: usize,
     pub waiting: usize,
+    /// KV blocks that can be leased, those that only the prefix cache keeps included.
     pub blocks_free: usize,
+    pub blocks_cached: usize,
     pub blocks_total: usize,
+    /// Tokens of all prompts so far, and those of them that came from the prefix cache.
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
     pub steps: u64,
 }

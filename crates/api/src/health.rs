@@ -34,7 +34,11 @@ struct ModelState {
     running: usize,
     waiting: usize,
     blocks_free: usize,
+    blocks_cached: usize,
     blocks_total: usize,
+    /// Tokens of all prompts so far, and those of them that came from the prefix cache.
+    prompt_tokens: u64,
+    cached_tokens: u64,
 }
 
 /// 200 where every model takes requests.
@@ -54,7 +58,10 @@ pub fn ready(app: &App) -> Result<Response<FrameBody>, Fault> {
             running: state.running,
             waiting: state.waiting,
             blocks_free: state.blocks_free,
+            blocks_cached: state.blocks_cached,
             blocks_total: state.blocks_total,
+            prompt_tokens: state.prompt_tokens,
+            cached_tokens: state.cached_tokens,
         });
     }
     Ok(json(&Ready { status: "ok", models }))

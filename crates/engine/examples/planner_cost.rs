@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use engine::Limits;
+use engine::blocks::Look;
 use engine::plan::{Plan, RunningView, Situation, WaitingView, plan};
 use ledger::RequestId;
 
@@ -39,12 +40,15 @@ fn situation(limits: &Limits, prefilling: bool, computed: usize) -> Situation {
         known: computed + if prefilling { 200 } else { 1 },
         computed,
         blocks: 30,
+        own: 30,
+        next: prefilling.then_some(index as u64),
         produced: !prefilling,
         outbox_full: false,
     });
     let waiting = (0..WAITING).map(|index| WaitingView {
         request: RequestId((RUNNING + index) as u64),
         known: 500 + index,
+        look: Look { next: Some((RUNNING + index) as u64), ..Look::default() },
         preempted: false,
         bypassed: 0,
         outbox_full: false,

@@ -14,11 +14,20 @@ pub trait Executor {
     /// # Errors
     /// The batch's sequences are then lost, the others are not.
     fn execute(&mut self, batch: &Batch, parts: &mut Parts) -> Result<Logits, ExecuteError>;
+
+    /// The length from which on a prompt's tokens are rounded in another way than generated ones, if they are.
+    fn wide_from(&self) -> Option<usize> {
+        None
+    }
 }
 
 impl<E: Executor + ?Sized> Executor for Box<E> {
     fn execute(&mut self, batch: &Batch, parts: &mut Parts) -> Result<Logits, ExecuteError> {
         (**self).execute(batch, parts)
+    }
+
+    fn wide_from(&self) -> Option<usize> {
+        (**self).wide_from()
     }
 }
 
@@ -47,5 +56,9 @@ impl CpuExecutor {
 impl Executor for CpuExecutor {
     fn execute(&mut self, batch: &Batch, parts: &mut Parts) -> Result<Logits, ExecuteError> {
         Ok(self.model.forward(batch, &mut self.kv, parts))
+    }
+
+    fn wide_from(&self) -> Option<usize> {
+        self.model.kernels().has_wide_rows().then_some(models::batch::WIDE_FROM)
     }
 }

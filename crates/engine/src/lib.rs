@@ -14,6 +14,7 @@ mod queue;
 mod state;
 
 pub mod blocks;
+pub mod prefix;
 pub mod plan;
 mod sequence;
 

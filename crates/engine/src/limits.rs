@@ -27,6 +27,8 @@ pub struct Limits {
     pub growth_blocks: usize,
     /// Step records kept.
     pub steps_kept: usize,
+    /// Whether full blocks are kept and found again.
+    pub prefix_caching: bool,
 }
 
 impl Limits {
@@ -45,6 +47,7 @@ impl Limits {
             bypass_max: 16,
             growth_blocks: 1,
             steps_kept: 1024,
+            prefix_caching: true,
         }
     }
 

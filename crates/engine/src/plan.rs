@@ -3,16 +3,18 @@
 //! The policy: every running decode first, one token each; when blocks run out for them, one victim at a time gives its
 //! blocks back. Then prompts that have begun, then new ones, in the order of arrival and within the token budget. A
 //! sequence that waits for blocks may be passed by later ones that fit, at most `bypass_max` times; a preempted one is
-//! never passed.
+//! never passed. Whoever would compute the same block as another one in this very step waits until it can be found.
 //!
 //! **Invariant:** whoever can be stepped and is not has a cause that is true. A sequence is preempted only after it got a
 //! token since its last admission, so every admission brings its sequence forward and preemption cannot go on for ever.
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
 
 use ledger::{Cause, RequestId};
 
 use crate::Limits;
+use crate::blocks::Look;
 
 /// A sequence that holds blocks.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,10 @@ pub struct RunningView {
     pub computed: usize,
     /// Blocks held.
     pub blocks: usize,
+    /// Those of them that nobody else holds.
+    pub own: usize,
+    /// The next block of its prompt that others might wait for; see [`Look::next`].
+    pub next: Option<u64>,
     /// It got a token since it was admitted: from here on each step decodes one. Before, its prompt is computed.
     pub produced: bool,
     /// Its client has not taken what was handed out.
@@ -35,6 +41,8 @@ pub struct RunningView {
 pub struct WaitingView {
     pub request: RequestId,
     pub known: usize,
+    /// What of it can be found in the cache.
+    pub look: Look,
     /// It ran before and lost its blocks.
     pub preempted: bool,
     /// How many later ones were admitted while it waited for blocks.
@@ -49,6 +57,7 @@ pub struct Situation {
     pub running: Vec<RunningView>,
     /// In the order of service: preempted ones first, then by arrival.
     pub waiting: Vec<WaitingView>,
+    /// Blocks that can be leased: free ones, and those that only the cache keeps.
     pub blocks_free: usize,
 }
 
@@ -68,6 +77,7 @@ pub struct Admission {
     /// Index into [`Situation::waiting`].
     pub waiting: usize,
     pub tokens: usize,
+    /// Blocks to lease besides those that were found.
     pub blocks: usize,
 }
 
@@ -126,6 +136,8 @@ struct Planner<'a> {
     slow_end: usize,
     /// Whose prompts this step computes, for those left out because of them.
     prefilling: Vec<RequestId>,
+    /// Blocks that others compute now, and who.
+    under_way: HashMap<u64, RequestId>,
     /// Who holds most blocks, worked out when somebody first asks.
     holders: OnceCell<Vec<RequestId>>,
     plan: Plan,
@@ -141,6 +153,7 @@ impl<'a> Planner<'a> {
             decodes_end: situation.running.len(),
             slow_end: situation.running.len(),
             prefilling: Vec::new(),
+            under_way: HashMap::new(),
             holders: OnceCell::new(),
             plan: Plan { left_out: Vec::with_capacity(situation.waiting.len()), ..Plan::default() },
         }
@@ -190,13 +203,14 @@ impl<'a> Planner<'a> {
     }
 
     fn preempt(&mut self, running: usize, cause: Cause) {
-        self.free += self.situation.running[running].blocks;
+        self.free += self.situation.running[running].own;
         self.plan.preempt.push(Preemption { running, cause });
     }
 
     /// Goes on with prompts that have begun; their blocks were leased at admission.
     fn continue_prefills(&mut self) {
         for (index, running) in self.situation.running.iter().enumerate().filter(|(_, it)| !it.produced) {
+            self.under_way.extend(running.next.map(|next| (next, running.request)));
             let tokens = self.chunk(running.known - running.computed);
             if tokens == 0 {
                 let cause = self.token_budget();
@@ -216,12 +230,16 @@ impl<'a> Planner<'a> {
         let victim = self.plan.preempt.first().map(|victim| self.situation.running[victim.running].request);
         let mut blocked = victim.map(|victim| (victim, 0));
         for (index, waiting) in self.situation.waiting.iter().enumerate() {
-            let blocks = self.limits.blocks_for(waiting.known + 1);
-            let needed = blocks + running * self.limits.growth_blocks;
+            let blocks = self.limits.blocks_for(waiting.known + 1) - waiting.look.blocks;
+            let taken = blocks + waiting.look.idle;
+            let needed = taken + running * self.limits.growth_blocks;
+            let other = waiting.look.next.and_then(|next| self.under_way.get(&next));
             let cause = if waiting.outbox_full {
                 Cause::ClientSlow
             } else if running >= self.limits.max_num_seqs {
                 Cause::BatchFull { running, max: self.limits.max_num_seqs }
+            } else if let Some(by) = other {
+                Cause::SamePrefix { by: *by }
             } else if self.budget == 0 {
                 self.token_budget()
             } else if let Some((next, 0)) = blocked {
@@ -233,9 +251,10 @@ impl<'a> Planner<'a> {
                 }
                 self.no_free_blocks(needed, None)
             } else {
-                let tokens = self.chunk(waiting.known);
+                let tokens = self.chunk(waiting.known - waiting.look.blocks * self.limits.block_tokens);
                 self.take_budget(tokens, waiting.request);
-                self.free -= blocks;
+                self.free -= taken;
+                self.under_way.extend(waiting.look.next.map(|next| (next, waiting.request)));
                 running += 1;
                 blocked = blocked.map(|(request, passes)| (request, passes - 1));
                 self.plan.admit.push(Admission { waiting: index, tokens, blocks });

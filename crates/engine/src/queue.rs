@@ -106,10 +106,6 @@ impl Queue {
     }
 
     /// In the order of service.
-    pub fn iter(&self) -> impl Iterator<Item = &Sequence> {
-        self.resumed.iter().chain(&self.arrived)
-    }
-
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
         self.resumed.iter_mut().chain(&mut self.arrived)
     }

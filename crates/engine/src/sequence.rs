@@ -2,12 +2,14 @@
 //!
 //! **Invariant:** a sequence that waits holds no blocks, by type: only [`Running`] has a lease.
 
+use std::sync::Arc;
+
 use ledger::clock::Ns;
-use ledger::{Cause, Member, RequestId, Stage, StepId, Timeline};
+use ledger::{Cause, Member, Miss, RequestId, Stage, StepId, Timeline};
 use protocol::{Finish, Output, Refusal, TokenId};
 
 use crate::Limits;
-use crate::blocks::Lease;
+use crate::blocks::{Content, Found, Lease, Look};
 use crate::outputs::{Gone, Outbox};
 use crate::plan::{RunningView, WaitingView};
 use crate::queue::Arrival;
@@ -24,12 +26,25 @@ pub(crate) struct Sequence {
     /// Prompt, then answer.
     pub tokens: Vec<TokenId>,
     pub prompt_tokens: usize,
+    /// It shares blocks only with sequences of the same salt.
+    pub salt: Option<Arc<str>>,
+    /// What of it is in the cache, as it was last looked for.
+    pub found: Found,
+    /// What the cache did for it when it was first admitted.
+    pub cached: Cached,
     pub sampler: Sampler,
     pub outbox: Outbox,
     /// The way of its next token.
     pub timeline: Timeline,
     /// Later sequences that were admitted while this one waited for blocks.
     pub bypassed: usize,
+}
+
+/// Prompt tokens that came from the cache, and why no more did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cached {
+    pub tokens: usize,
+    pub miss: Option<Miss>,
 }
 
 /// A sequence with blocks.
@@ -57,6 +72,9 @@ impl Sequence {
             request: submission.request,
             tokens: submission.prompt.to_vec(),
             prompt_tokens: submission.prompt.len(),
+            salt: submission.cache_salt,
+            found: Found::default(),
+            cached: Cached::default(),
             sampler: Sampler::new(submission.sampling, submission.eog, &submission.prompt),
             outbox,
             timeline,
@@ -64,10 +82,21 @@ impl Sequence {
         }
     }
 
-    pub fn view(&self, preempted: bool) -> WaitingView {
+    /// What its blocks hold or will hold.
+    pub fn content(&self) -> Content<'_> {
+        Content { tokens: &self.tokens, prompt: self.prompt_tokens, salt: self.salt.as_ref() }
+    }
+
+    /// Whether it has an answer, even if that is not handed out.
+    pub fn has_begun(&self) -> bool {
+        self.tokens.len() > self.prompt_tokens
+    }
+
+    pub fn view(&self, look: Look, preempted: bool) -> WaitingView {
         WaitingView {
             request: self.request,
             known: self.tokens.len(),
+            look,
             preempted,
             bypassed: self.bypassed,
             outbox_full: self.outbox.is_full(),
@@ -123,14 +152,16 @@ impl Sequence {
             finish,
             timeline,
             step,
-            cached_tokens: 0,
+            cached_tokens: self.cached.tokens,
+            miss: self.cached.miss.take(),
         })
     }
 }
 
 impl Running {
-    pub fn new(sequence: Sequence, lease: Lease, chunk: usize) -> Self {
-        Running { sequence, lease, computed: 0, produced: false, chunk, ended: false }
+    /// A sequence of which `computed` tokens are in the lease's blocks already.
+    pub fn new(sequence: Sequence, lease: Lease, computed: usize, chunk: usize) -> Self {
+        Running { sequence, lease, computed, produced: false, chunk, ended: false }
     }
 
     pub fn view(&self) -> RunningView {
@@ -139,6 +170,8 @@ impl Running {
             known: self.sequence.tokens.len(),
             computed: self.computed,
             blocks: self.lease.blocks().len(),
+            own: self.lease.own(),
+            next: if self.produced { None } else { self.lease.next(&self.sequence.content()) },
             produced: self.produced,
             outbox_full: self.sequence.outbox.is_full(),
         }
@@ -176,8 +209,15 @@ impl Running {
         self.sequence.outbox.leave();
     }
 
-    /// Ends the sequence with a failure.
+    /// The step has computed its chunk: full blocks can be found from now on.
+    pub fn advance(&mut self) {
+        self.computed += self.chunk;
+        self.lease.publish(&self.sequence.content(), self.computed);
+    }
+
+    /// Ends the sequence with a failure; nobody goes on from what it computed.
     pub fn fail(&mut self, refusal: Refusal) {
+        self.lease.withdraw();
         self.end();
         self.sequence.outbox.fail(refusal, std::mem::take(&mut self.sequence.timeline));
     }

@@ -17,8 +17,14 @@ pub struct EngineState {
     pub running: usize,
     /// Sequences that wait, preempted ones and those still in the inbox included.
     pub waiting: usize,
+    /// Blocks that can be leased, those that only the cache keeps included.
     pub blocks_free: usize,
+    /// Those that only the cache keeps.
+    pub blocks_cached: usize,
     pub blocks_total: usize,
+    /// Tokens of all prompts that were admitted, and those of them that came from the cache.
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
     /// Steps executed so far.
     pub steps: u64,
     /// The executor is still being made.
@@ -50,6 +56,9 @@ pub(crate) struct Gauges {
     pub running: AtomicUsize,
     pub waiting: AtomicUsize,
     pub blocks_free: AtomicUsize,
+    pub blocks_cached: AtomicUsize,
+    prompt_tokens: AtomicU64,
+    cached_tokens: AtomicU64,
     pub steps: AtomicU64,
     pub loading: AtomicBool,
     pub draining: AtomicBool,
@@ -68,6 +77,9 @@ impl Gauges {
             running: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             blocks_free: AtomicUsize::new(limits.blocks),
+            blocks_cached: AtomicUsize::new(0),
+            prompt_tokens: AtomicU64::new(0),
+            cached_tokens: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             loading: AtomicBool::new(true),
             draining: AtomicBool::new(false),
@@ -86,13 +98,22 @@ impl Gauges {
             running: self.running.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
             blocks_free: self.blocks_free.load(Relaxed),
+            blocks_cached: self.blocks_cached.load(Relaxed),
             blocks_total: limits.blocks,
+            prompt_tokens: self.prompt_tokens.load(Relaxed),
+            cached_tokens: self.cached_tokens.load(Relaxed),
             steps: self.steps.load(Relaxed),
             loading: self.loading.load(Relaxed),
             draining: self.draining.load(Relaxed),
             alive: !self.exited.load(Relaxed) && self.broken_steps.load(Relaxed) < BROKEN_STEPS_MAX,
             step_running_ns: (began != BETWEEN_STEPS).then(|| now.saturating_sub(began)),
         }
+    }
+
+    /// A prompt begins, with some of its tokens from the cache.
+    pub fn prompt_admitted(&self, tokens: usize, cached: usize) {
+        self.prompt_tokens.fetch_add(tokens as u64, Relaxed);
+        self.cached_tokens.fetch_add(cached as u64, Relaxed);
     }
 
     pub fn step_began(&self, now: Ns) {

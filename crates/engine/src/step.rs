@@ -5,7 +5,6 @@
 mod carry;
 mod phases;
 
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use ledger::clock::Ns;
 use ledger::{Cause, Member, Parts, StepId};
 
 use crate::batch::batch;
-use crate::blocks::BlockPool;
+use crate::blocks::{BlockPool, Caching};
 use crate::handle::{Clock, Shared};
 use crate::plan::{Plan, Situation, plan};
 use crate::queue::{Arrival, Queue};
@@ -120,30 +119,20 @@ impl<E: Executor> Engine<E> {
         (&self.situation, &self.plan)
     }
 
-    /// Checks that every block is free or leased to exactly one sequence.
+    /// Checks that every block is free, idle or held by the sequences that think so.
     ///
     /// # Errors
     /// What is wrong, in words.
     pub fn check_blocks(&self) -> Result<(), String> {
-        let leased: Vec<_> = self.running.iter().flat_map(|running| running.lease.blocks()).collect();
-        let distinct: HashSet<_> = leased.iter().collect();
-        let (free, total) = (self.pool.free(), self.pool.total());
-        if free + leased.len() == total && distinct.len() == leased.len() {
-            return Ok(());
-        }
-        Err(format!(
-            "{free} free and {} leased ({} distinct) of {total} blocks",
-            leased.len(),
-            distinct.len()
-        ))
+        self.pool.check(self.running.iter().map(|running| &running.lease))
     }
 
     fn over(shared: Arc<Shared>, executor: E) -> Self {
         shared.gauges.loading.store(false, Ordering::Relaxed);
         let loaded = shared.now();
         Engine {
+            pool: pool(&shared.limits, &executor),
             executor,
-            pool: BlockPool::new(shared.limits.blocks),
             queue: Queue::default(),
             running: Vec::new(),
             situation: Situation::default(),
@@ -174,6 +163,12 @@ impl<E: Executor> Engine<E> {
             Progress::Worked
         })
     }
+}
+
+/// Blocks as the limits say, and kept as the executor's rounding wants it.
+fn pool(limits: &Limits, executor: &impl Executor) -> BlockPool {
+    let caching = Caching { block_tokens: limits.block_tokens, wide_from: executor.wide_from() };
+    BlockPool::new(limits.blocks, limits.prefix_caching.then_some(caching))
 }
 
 /// Says that the engine's thread is gone, however it ended.
@@ -210,7 +205,14 @@ mod tests {
     fn submission(request: u64) -> Submission {
         let sampling = Sampling { max_tokens: Some(5), ..Sampling::default() };
         let prompt = [TokenId(1), TokenId(2)].into();
-        Submission { request: RequestId(request), choice: 0, prompt, sampling, eog: Arc::new([]) }
+        Submission {
+            request: RequestId(request),
+            choice: 0,
+            prompt,
+            cache_salt: None,
+            sampling,
+            eog: Arc::new([]),
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ fn submission(request: u64, length: u32, max: usize) -> Submission {
         request: RequestId(request),
         choice: 0,
         prompt: (1..=length).map(TokenId).collect(),
+        cache_salt: None,
         sampling: Sampling {
             temperature: 0.0,
             max_tokens: Some(max),

@@ -1,6 +1,7 @@
 //! The planner alone: policy cases, and any situation that could be, judged by the oracle.
 
 use engine::Limits;
+use engine::blocks::Look;
 use engine::plan::{Admission, Place, RunningView, Situation, WaitingView, plan};
 use engine::simulate::{Dice, examine};
 use ledger::{Cause, RequestId};
@@ -22,6 +23,8 @@ fn decoding(request: u64, computed: usize) -> RunningView {
         known: computed + 1,
         computed,
         blocks: computed.div_ceil(10),
+        own: computed.div_ceil(10),
+        next: None,
         produced: true,
         outbox_full: false,
     }
@@ -29,11 +32,20 @@ fn decoding(request: u64, computed: usize) -> RunningView {
 
 fn prefilling(request: u64, computed: usize, known: usize) -> RunningView {
     let blocks = (known + 1).div_ceil(10);
-    RunningView { request: RequestId(request), known, computed, blocks, produced: false, outbox_full: false }
+    let (own, next, produced, outbox_full) = (blocks, None, false, false);
+    RunningView { request: RequestId(request), known, computed, blocks, own, next, produced, outbox_full }
 }
 
 fn waiting(request: u64, known: usize) -> WaitingView {
-    WaitingView { request: RequestId(request), known, preempted: false, bypassed: 0, outbox_full: false }
+    let look = Look::default();
+    WaitingView {
+        request: RequestId(request),
+        known,
+        look,
+        preempted: false,
+        bypassed: 0,
+        outbox_full: false,
+    }
 }
 
 fn situation(running: Vec<RunningView>, waiting: Vec<WaitingView>) -> Situation {
@@ -60,6 +72,7 @@ fn check(situation: &Situation, expected: &str) {
             Cause::BatchFull { .. } => "seats",
             Cause::TokenBudget { .. } => "budget",
             Cause::Behind { .. } => "behind",
+            Cause::SamePrefix { .. } => "prefix",
             Cause::ClientSlow => "slow",
             _ => "?",
         };
@@ -159,6 +172,33 @@ fn a_cause_names_the_largest_holders() {
     assert_eq!(*holders, (5..=12).map(RequestId).collect::<Vec<_>>());
 }
 
+#[test]
+fn what_is_cached_is_not_computed_and_costs_no_free_block_while_others_hold_it() {
+    // 15 blocks are held; 40 tokens of the prompt, in 4 blocks, are there.
+    let cached = |idle| {
+        let look = Look { blocks: 4, idle, next: None };
+        vec![WaitingView { look, ..waiting(3, 55) }]
+    };
+    let running = vec![decoding(1, 75), decoding(2, 65)];
+    check(&situation(running.clone(), cached(1)), "r0:1, r1:1, w0:15");
+    check(&situation(running.clone(), cached(2)), "r0:1, r1:1, w0 blocks");
+    check(&situation(running, vec![waiting(3, 55)]), "r0:1, r1:1, w0 blocks");
+}
+
+#[test]
+fn a_prefix_that_another_one_computes_is_waited_for() {
+    let alike = |request, next| {
+        let look = Look { next: Some(next), ..Look::default() };
+        WaitingView { look, ..waiting(request, 5) }
+    };
+    check(&situation(vec![], vec![alike(1, 7), alike(2, 8), alike(3, 7)]), "w0:5, w1:5, w2 prefix");
+    let mut first = prefilling(1, 10, 40);
+    first.next = Some(7);
+    check(&situation(vec![first], vec![alike(2, 7), alike(3, 8)]), "r0:20, w1:5, w0 prefix");
+    // A decoding sequence computes no prompt, and where nobody computes it any more it is computed here.
+    check(&situation(vec![decoding(1, 40)], vec![alike(2, 7)]), "r0:1, w0:5");
+}
+
 /// Not only what a run leads to: whatever the types allow.
 #[test]
 fn any_situation_gets_a_plan_that_the_oracle_accepts() {
@@ -195,14 +235,33 @@ fn any_situation(dice: &mut Dice, limits: &Limits) -> Situation {
         }
         situation.blocks_free -= blocks;
         let outbox_full = produced && dice.chance(0.2);
+        let next = (!produced && dice.chance(0.5)).then_some(request as u64);
+        let own = blocks - dice.between(0, blocks.saturating_sub(1));
         let request = RequestId(request as u64);
-        situation.running.push(RunningView { request, known, computed, blocks, produced, outbox_full });
+        situation.running.push(RunningView {
+            request,
+            known,
+            computed,
+            blocks,
+            own,
+            next,
+            produced,
+            outbox_full,
+        });
     }
     let preempted = dice.between(0, 3);
     for index in 0..dice.between(0, 12) {
+        let known = dice.between(1, context - 1);
+        let blocks = dice.between(0, (known - 1) / limits.block_tokens);
+        let look = Look {
+            blocks,
+            idle: dice.between(0, blocks).min(situation.blocks_free),
+            next: dice.chance(0.5).then(|| dice.between(0, 8) as u64),
+        };
         situation.waiting.push(WaitingView {
             request: RequestId(100 + index as u64),
-            known: dice.between(1, context - 1),
+            known,
+            look,
             preempted: index < preempted,
             bypassed: dice.between(0, limits.bypass_max),
             outbox_full: index < preempted && dice.chance(0.3),

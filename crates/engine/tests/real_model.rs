@@ -69,6 +69,7 @@ impl House {
             request: RequestId(index as u64),
             choice: 0,
             prompt: PROMPTS[index].iter().copied().map(TokenId).collect(),
+            cache_salt: None,
             sampling: Sampling {
                 temperature: 0.0,
                 max_tokens: Some(ANSWER),

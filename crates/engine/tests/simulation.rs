@@ -22,6 +22,7 @@ fn scenario(seed: u64, change: impl FnOnce(&mut Scenario)) -> Scenario {
         answer_max: 60,
         leave_chance: 0.02,
         slow_share: 0.2,
+        alike: 0.6,
     };
     change(&mut scenario);
     scenario
@@ -84,6 +85,35 @@ fn a_budget_of_hardly_any_tokens_still_serves_everyone() {
         scenario.limits.prefill_chunk_max = 3;
         scenario.arrival_chance = 0.05;
     }));
+}
+
+#[test]
+fn prompts_that_begin_alike_are_computed_once_and_change_no_answer() {
+    let report = check(&scenario(9, |scenario| {
+        scenario.alike = 1.0;
+        scenario.arrival_chance = 0.5;
+        scenario.limits.blocks = 200;
+    }));
+    assert!(report.cached_tokens > 20_000, "{report:?}");
+    assert!(report.waits_for_prefix > 50, "{report:?}");
+    let without = check(&scenario(9, |scenario| {
+        scenario.alike = 1.0;
+        scenario.arrival_chance = 0.5;
+        scenario.limits.blocks = 200;
+        scenario.limits.prefix_caching = false;
+    }));
+    assert_eq!((without.cached_tokens, without.waits_for_prefix), (0, 0));
+}
+
+#[test]
+fn a_cache_that_is_always_too_small_changes_no_answer() {
+    let report = check(&scenario(10, |scenario| {
+        scenario.alike = 1.0;
+        scenario.limits.blocks = 24;
+        scenario.limits.growth_blocks = 0;
+        scenario.prompt_max = 70;
+    }));
+    assert!(report.cached_tokens > 500 && report.preemptions > 1000, "{report:?}");
 }
 
 #[test]

@@ -74,6 +74,9 @@ pub struct EngineFlags {
     /// Memory for the KV cache, such as 512MiB or 4GiB.
     #[arg(long, default_value = "2GiB", value_name = "BYTES")]
     pub kv_memory: ByteSize,
+    /// Compute every prompt anew instead of finding what begins like an earlier one.
+    #[arg(long)]
+    pub no_prefix_caching: bool,
     /// Compute threads [default: the cores this process may use].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

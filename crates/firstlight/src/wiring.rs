@@ -213,6 +213,7 @@ fn limits(flags: &EngineFlags, model: &Model, text: &ModelText, dtype: KvDtype) 
         prefill_chunk_max: flags.max_num_batched_tokens,
         block_tokens: BLOCK_TOKENS,
         queue_max: flags.max_queue,
+        prefix_caching: !flags.no_prefix_caching,
         ..Limits::new(blocks, context, vocabulary)
     })
 }
@@ -239,7 +240,10 @@ impl Backend for LocalBackend {
             running: state.running,
             waiting: state.waiting,
             blocks_free: state.blocks_free,
+            blocks_cached: state.blocks_cached,
             blocks_total: state.blocks_total,
+            prompt_tokens: state.prompt_tokens,
+            cached_tokens: state.cached_tokens,
             steps: state.steps,
         }
     }

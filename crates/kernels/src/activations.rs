@@ -188,8 +188,13 @@ impl Kernels {
 
     /// The same, where the rows with true in `wide` are rounded to bf16 if this handle's products can use that.
     pub fn quantize_as(&self, x: &[f32], cols: usize, wide: &[bool], into: &mut Activations) {
-        let tiles = self.precision == Precision::Fast && self.backend.has_wide_products();
+        let tiles = self.has_wide_rows();
         self.prepare(x, (wide.len(), cols), |row| tiles && wide[row], into);
+    }
+
+    /// Whether rows can be wide at all.
+    pub fn has_wide_rows(&self) -> bool {
+        self.precision == Precision::Fast && self.backend.has_wide_products()
     }
 
     fn prepare(

@@ -19,7 +19,7 @@ pub mod timeline;
 pub use account::Account;
 pub use cause::{Cause, RequestId};
 pub use clock::now_ns;
-pub use record::{Charge, ChoiceRecord, Origin, OriginTokens, Outcome, PromptAccount, Record, Unit};
+pub use record::{Charge, ChoiceRecord, Miss, Origin, OriginTokens, Outcome, PromptAccount, Record, Unit};
 pub use stage::Stage;
 pub use step::{Member, Part, Parts, StepId, StepRecord};
 pub use timeline::{Segment, Timeline};

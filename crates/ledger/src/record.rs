@@ -79,9 +79,34 @@ impl Origin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptAccount {
     pub tokens: usize,
+    /// Tokens whose keys and values were there already.
     pub cached_tokens: usize,
+    /// Why the others were not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub miss: Option<Miss>,
     /// Tokens by origin and, for messages, by their index in the request.
     pub by_origin: Vec<OriginTokens>,
+}
+
+/// Why a prompt's tokens, `from` this one on, were not found in the prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Miss {
+    /// Nothing that was computed went on like this.
+    NeverSeen { from: usize },
+    /// Up to there it was the same as an earlier prompt or answer.
+    Diverged { from: usize },
+    /// They had been computed, but so long ago another request needed the memory.
+    Evicted { from: usize, by: RequestId, ago_ns: u64 },
+}
+
+impl Miss {
+    /// The first token that was not found.
+    pub fn from(&self) -> usize {
+        match self {
+            Miss::NeverSeen { from } | Miss::Diverged { from } | Miss::Evicted { from, .. } => *from,
+        }
+    }
 }
 
 /// The tokens of one origin.

@@ -108,8 +108,10 @@ pub struct StepRecord {
     pub ended_ns: Ns,
     pub members: Vec<Member>,
     pub parts: Parts,
-    /// KV blocks free after the step, of all.
+    /// KV blocks free after the step, of all; those that only the prefix cache keeps included.
     pub blocks_free: usize,
+    /// KV blocks that only the prefix cache keeps.
+    pub blocks_cached: usize,
     pub blocks_total: usize,
     /// Requests that were left waiting.
     pub waiting: usize,

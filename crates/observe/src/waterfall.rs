@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ledger::{Cause, Charge, Record, Stage};
+use ledger::{Cause, Charge, Miss, PromptAccount, Record, Stage};
 
 use crate::duration::human;
 use crate::summary::summary;
@@ -74,7 +74,15 @@ fn prompt_line(record: &Record) -> String {
         (tokens > 0).then(|| format!("{} {tokens}", origin.name()))
     });
     let origins = origins.collect::<Vec<_>>().join(", ");
-    format!("prompt {} tokens ({origins}), {} cached", record.prompt.tokens, record.prompt.cached_tokens)
+    let PromptAccount { tokens, cached_tokens, miss, .. } = &record.prompt;
+    let why = miss.map_or(String::new(), |miss| match miss {
+        Miss::NeverSeen { from } => format!("; from token {from} on it was new"),
+        Miss::Diverged { from } => format!("; at token {from} it differs from what was computed before"),
+        Miss::Evicted { from, by, ago_ns } => {
+            format!("; what follows token {from} was given up {} before, for {by}", human(ago_ns))
+        }
+    });
+    format!("prompt {tokens} tokens ({origins}), {cached_tokens} cached{why}")
 }
 
 /// Where a bar stands: `offset` of `total` nanoseconds over `columns`.

@@ -1,6 +1,6 @@
 //! What a backend answers: one token at a time.
 
-use ledger::{StepId, Timeline};
+use ledger::{Miss, StepId, Timeline};
 
 use crate::{Refusal, TokenId};
 
@@ -53,6 +53,8 @@ pub enum Output {
         step: StepId,
         /// Prompt tokens that were not computed because their KV existed already.
         cached_tokens: usize,
+        /// Why there were not more of them, with the first token.
+        miss: Option<Miss>,
     },
     /// The sequence ended without a further token because something broke.
     Failed { refusal: Refusal, timeline: Timeline },

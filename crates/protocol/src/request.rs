@@ -1,5 +1,7 @@
 //! A validated request: what every wire format converts to.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use crate::{Message, Refusal, RequestId, Sampling, TokenId, Tool};
@@ -32,6 +34,8 @@ pub struct Request {
     /// Choices per prompt; choice `prompt * n + k`.
     pub n: usize,
     pub sampling: Sampling,
+    /// Computed blocks are shared only with requests of the same salt.
+    pub cache_salt: Option<Arc<str>>,
     /// Strings that end the answer; none is empty.
     pub stop: Vec<String>,
     /// Completions only: the answer begins with the prompt.

@@ -13,6 +13,8 @@ pub struct Submission {
     pub choice: usize,
     /// At least one token; shorter than the context.
     pub prompt: Arc<[TokenId]>,
+    /// Sequences share computed blocks only with those of the same salt.
+    pub cache_salt: Option<Arc<str>>,
     /// `seed` is settled: the request's, plus the choice's index.
     pub sampling: Sampling,
     /// The model's end-of-generation tokens.

@@ -84,7 +84,7 @@ impl Builder {
             kept.tokens += if same { later.tokens } else { 0 };
             same
         });
-        let account = PromptAccount { tokens: self.tokens.len(), cached_tokens: 0, by_origin };
+        let account = PromptAccount { tokens: self.tokens.len(), by_origin, ..PromptAccount::default() };
         Prompt { tokens: self.tokens, spans: self.spans, account }
     }
 }

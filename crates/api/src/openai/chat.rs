@@ -30,6 +30,7 @@ pub fn parse(id: RequestId, body: &[u8], limits: &Limits) -> Result<Request, Ref
     sampling.logprobs = logprobs(&mut fields)?;
     shared::check_ranges(&sampling)?;
     let stop = shared::stop(&mut fields, limits)?;
+    let cache_salt = shared::cache_salt(&mut fields)?;
 
     let streaming = shared::streaming(&mut fields, &mut ignored)?;
     let include_lifecycle = fields.boolean("include_lifecycle")?.unwrap_or(false);
@@ -43,6 +44,7 @@ pub fn parse(id: RequestId, body: &[u8], limits: &Limits) -> Result<Request, Ref
         inputs: vec![input],
         n,
         sampling,
+        cache_salt,
         stop,
         echo: false,
         stream: streaming.stream,

@@ -3,11 +3,16 @@
 //! **Invariant:** a field that would change the answer is read, or refused by name; only what cannot matter is ignored,
 //! and then the account lists it.
 
+use std::sync::Arc;
+
 use protocol::{Limits, Refusal, Sampling, TokenId};
 use serde_json::Value;
 
 use crate::fields::{Fields, wrong};
 use crate::json::{excerpt, kind};
+
+/// Bytes of a cache salt: enough for any key or hash.
+const CACHE_SALT_BYTES_MAX: usize = 1024;
 
 /// What a streamed answer ends with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +164,17 @@ pub fn choices(fields: &mut Fields, prompts: usize, limits: &Limits) -> Result<u
             format!("is {best_of}, which is not supported yet unless it equals n ({n}); leave it out"),
         )),
         _ => Ok(n),
+    }
+}
+
+/// `cache_salt`, by vLLM's name and rules.
+pub fn cache_salt(fields: &mut Fields) -> Result<Option<Arc<str>>, Refusal> {
+    match fields.text("cache_salt")? {
+        Some(salt) if salt.is_empty() || salt.len() > CACHE_SALT_BYTES_MAX => {
+            let message = format!("has {} bytes; it must have 1 to {CACHE_SALT_BYTES_MAX}", salt.len());
+            Err(Refusal::invalid("cache_salt", message))
+        }
+        salt => Ok(salt.map(Arc::from)),
     }
 }
 

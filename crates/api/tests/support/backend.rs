@@ -121,6 +121,7 @@ impl Backend for Scripted {
             members: Vec::new(),
             parts: Parts::default(),
             blocks_free: 1,
+            blocks_cached: 0,
             blocks_total: 2,
             waiting: 0,
         };
@@ -186,6 +187,7 @@ async fn play(
                         ),
                         step: StepId(said as u64),
                         cached_tokens: 0,
+                        miss: None,
                     });
                     if finish.is_some() {
                         return;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use ledger::{Cause, RequestId};
 
 use crate::Limits;
-use crate::plan::{Place, Plan, Situation};
+use crate::plan::{Admission, Place, Plan, Situation};
 
 /// Checks that a plan keeps its limits, accounts for everyone exactly once, and gives true causes.
 ///
@@ -18,6 +18,7 @@ pub fn examine(situation: &Situation, plan: &Plan, limits: &Limits) -> Result<()
     oracle.everyone_is_accounted_for_once()?;
     oracle.limits_are_kept()?;
     oracle.nobody_is_preempted_without_progress()?;
+    oracle.nothing_is_computed_twice()?;
     for (place, cause) in &plan.left_out {
         oracle
             .cause_is_true(*place, cause)
@@ -72,15 +73,20 @@ impl Oracle<'_> {
         }
         for admission in &self.plan.admit {
             let waiting = &self.situation.waiting[admission.waiting];
-            ensure((1..=waiting.known).contains(&admission.tokens), "an admission computes something known")?;
+            let found = waiting.look.blocks * self.limits.block_tokens;
+            ensure(
+                admission.tokens > 0 && found + admission.tokens <= waiting.known,
+                "an admission computes something known",
+            )?;
             ensure(admission.tokens <= self.limits.prefill_chunk_max, "a first chunk has its size")?;
             ensure(
-                admission.blocks * self.limits.block_tokens > waiting.known,
+                found + admission.blocks * self.limits.block_tokens > waiting.known,
                 "an admission has room for a token",
             )?;
-            ensure(admission.blocks <= free, "only free blocks are leased to new sequences")?;
+            let taken = admission.blocks + waiting.look.idle;
+            ensure(taken <= free, "only free blocks are leased to new sequences")?;
             ensure(!waiting.outbox_full, "nobody is admitted whose outbox is full")?;
-            free -= admission.blocks;
+            free -= taken;
         }
         Ok(())
     }
@@ -120,6 +126,7 @@ impl Oracle<'_> {
                 ensure(*max == self.limits.max_num_seqs, "the limit is the limit")?;
                 ensure(running == max && self.running_after() + unblocked == *max, "all seats are taken")
             }
+            (Place::Waiting(index), Cause::SamePrefix { by }) => self.is_computed_by(index, *by),
             (Place::Waiting(index), Cause::NoFreeBlocks { needed, free, holders }) => {
                 self.blocks_are_short(index, *needed, *free, holders)
             }
@@ -128,6 +135,26 @@ impl Oracle<'_> {
             }
             _ => Err("nobody waits there for that".into()),
         }
+    }
+
+    /// Somebody who computes in this step, or waits for its budget with blocks in hand, computes what it would.
+    fn is_computed_by(&self, index: usize, by: RequestId) -> Result<(), String> {
+        let next = self.situation.waiting[index].look.next;
+        ensure(next.is_some(), "it has a block to wait for")?;
+        let running = self.situation.running.iter().filter(|running| !running.produced);
+        let admitted = self.plan.admit.iter().filter(|admission| admission.waiting < index);
+        let admitted = admitted.map(|admission| &self.situation.waiting[admission.waiting]);
+        let running = running.map(|running| (running.next, running.request));
+        let mut others = running.chain(admitted.map(|waiting| (waiting.look.next, waiting.request)));
+        ensure(others.any(|other| other == (next, by)), "the one named computes the same block")
+    }
+
+    fn nothing_is_computed_twice(&self) -> Result<(), String> {
+        let running = self.situation.running.iter().filter(|running| !running.produced);
+        let admitted = self.plan.admit.iter().map(|admission| &self.situation.waiting[admission.waiting]);
+        let mut under_way: HashSet<u64> = running.filter_map(|running| running.next).collect();
+        let fresh = admitted.filter_map(|waiting| waiting.look.next).all(|next| under_way.insert(next));
+        ensure(fresh, "nobody is admitted to compute a block that another one computes")
     }
 
     fn budget_is_spent(&self, cause: &Cause) -> Result<(), String> {
@@ -151,7 +178,9 @@ impl Oracle<'_> {
         free: usize,
         holders: &[RequestId],
     ) -> Result<(), String> {
-        let own = self.situation.waiting[index].known / self.limits.block_tokens + 1;
+        let look = self.situation.waiting[index].look;
+        let own =
+            self.situation.waiting[index].known / self.limits.block_tokens + 1 - look.blocks + look.idle;
         let before = self.plan.admit.iter().filter(|admission| admission.waiting < index);
         let running = self.situation.running.len() - self.preempted_for_blocks() + before.clone().count();
         ensure(
@@ -159,7 +188,8 @@ impl Oracle<'_> {
             "it needs its tokens' blocks and the reserve",
         )?;
         let leased: usize = self.plan.chunks.iter().map(|chunk| chunk.blocks).sum();
-        let admitted: usize = before.map(|admission| admission.blocks).sum();
+        let taken = |it: &Admission| it.blocks + self.situation.waiting[it.waiting].look.idle;
+        let admitted: usize = before.map(taken).sum();
         let freed = if self.preempted_for_blocks() > 0 { self.freed() } else { 0 };
         ensure(
             free == self.situation.blocks_free + freed - leased - admitted,
@@ -215,6 +245,6 @@ impl Oracle<'_> {
     }
 
     fn freed(&self) -> usize {
-        self.plan.preempt.iter().map(|it| self.situation.running[it.running].blocks).sum()
+        self.plan.preempt.iter().map(|it| self.situation.running[it.running].own).sum()
     }
 }

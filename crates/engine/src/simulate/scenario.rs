@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ledger::clock::Ns;
-use ledger::{RequestId, Stage, Timeline};
+use ledger::{Cause, RequestId, Stage, Timeline};
 use protocol::{Finish, Output, Sampling, Submission, TokenId};
 
 use super::{Dice, FakeExecutor, FakeModel, VirtualClock, examine};
@@ -27,7 +27,12 @@ pub struct Scenario {
     pub leave_chance: f64,
     /// How many clients sometimes stop reading.
     pub slow_share: f64,
+    /// How many prompts begin like others, of which there are [`STEMS`].
+    pub alike: f64,
 }
+
+/// Beginnings that prompts share.
+const STEMS: usize = 6;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,10 @@ pub struct Report {
     pub cancelled: usize,
     pub tokens: usize,
     pub preemptions: usize,
+    /// Prompt tokens that came from the cache, by what their answers say.
+    pub cached_tokens: usize,
+    /// Steps in which somebody waited for another one's prefix.
+    pub waits_for_prefix: usize,
     /// Steps that the longest wait at the head of the queue took.
     pub head_wait_max: u64,
     /// Summary of all tokens handed out, for comparing runs.
@@ -125,6 +134,8 @@ impl<'a> Run<'a> {
         let (situation, plan) = self.engine.last_plan();
         examine(situation, plan, &self.scenario.limits)?;
         self.report.preemptions += plan.preempt.len();
+        let for_prefix = |cause: &Cause| matches!(cause, Cause::SamePrefix { .. });
+        self.report.waits_for_prefix += plan.left_out.iter().filter(|(_, cause)| for_prefix(cause)).count();
         self.nobody_starves()?;
         self.engine.check_blocks()?;
         self.clients_read()?;
@@ -146,10 +157,19 @@ impl<'a> Run<'a> {
             max_tokens: dice.chance(0.95).then(|| dice.between(1, self.scenario.answer_max)),
             ..Sampling::default()
         };
+        let mut prompt: Vec<TokenId> =
+            (0..length).map(|_| TokenId(dice.between(0, vocabulary - 1) as u32)).collect();
+        if dice.chance(self.scenario.alike) {
+            let mut stem = Dice::new(dice.between(1, STEMS) as u64);
+            let shared = dice.between(0, length);
+            prompt[..shared].fill_with(|| TokenId(stem.between(0, vocabulary - 1) as u32));
+        }
+        let salt = [None, None, Some("one"), Some("two")][dice.between(0, 3)];
         let submission = Submission {
             request: RequestId(self.report.submitted as u64),
             choice: 0,
-            prompt: (0..length).map(|_| TokenId(dice.between(0, vocabulary - 1) as u32)).collect(),
+            prompt: prompt.into(),
+            cache_salt: salt.map(Arc::from),
             sampling,
             eog: Arc::new([TokenId(0)]),
         };
@@ -239,7 +259,10 @@ impl<'a> Run<'a> {
         let client = &mut self.clients[index];
         while let Some(output) = client.outputs.try_recv() {
             match output {
-                Output::Token { token, finish, timeline, .. } => {
+                Output::Token { token, finish, timeline, cached_tokens, .. } => {
+                    if client.answer.is_empty() {
+                        self.report.cached_tokens += cached_tokens;
+                    }
                     client.since = check_timeline(&timeline, client.since, now)?;
                     client.answer.push(token);
                     self.report.tokens += 1;

@@ -7,8 +7,9 @@ use ledger::{Cause, Stage, delay};
 
 use super::Engine;
 use crate::Executor;
+use crate::blocks::Found;
 use crate::plan::Place;
-use crate::sequence::Running;
+use crate::sequence::{Cached, Running};
 
 impl<E: Executor> Engine<E> {
     pub(super) fn carry_out_plan(&mut self) {
@@ -62,14 +63,27 @@ impl<E: Executor> Engine<E> {
             wanted
         });
         debug_assert_eq!(admitted.len(), self.plan.admit.len(), "every admission names a waiting sequence");
-        for (sequence, admission) in admitted.into_iter().zip(&self.plan.admit) {
+        // All take what they found before any takes more: that may cost the cache blocks, but not these.
+        let mut begun = Vec::with_capacity(admitted.len());
+        for (mut sequence, admission) in admitted.into_iter().zip(&self.plan.admit) {
             if !sequence.outbox.starts_running() {
                 sequence.outbox.confirm_cancel(sequence.timeline);
                 continue;
             }
-            let lease = self.pool.lease(admission.blocks).expect("the planner admits into free blocks only");
-            let place = self.running.partition_point(|running| running.sequence.id < sequence.id);
-            self.running.insert(place, Running::new(sequence, lease, admission.tokens));
+            let lease = self.pool.adopt(sequence.request, &sequence.found);
+            let tokens = lease.blocks().len() * self.shared.limits.block_tokens;
+            if !sequence.has_begun() {
+                let miss = self.pool.miss(&sequence.found, &sequence.content());
+                sequence.cached = Cached { tokens, miss };
+                self.shared.gauges.prompt_admitted(sequence.prompt_tokens, tokens);
+            }
+            sequence.found = Found::default();
+            begun.push((Running::new(sequence, lease, tokens, admission.tokens), admission.blocks));
+        }
+        for (mut running, blocks) in begun {
+            assert!(running.lease.extend(blocks), "the planner admits within the blocks there are");
+            let place = self.running.partition_point(|other| other.sequence.id < running.sequence.id);
+            self.running.insert(place, running);
         }
     }
 

@@ -9,7 +9,7 @@ use ledger::{Cause, Part, Parts, Stage, StepId, StepRecord, Timeline, delay};
 use models::{Batch, Logits};
 use protocol::{Finish, Refusal, RefusalKind};
 
-use super::{Engine, Progress, Step};
+use super::{Engine, Progress, Step, pool};
 use crate::sample::{SampleError, Sampled};
 use crate::sequence::{Running, Sequence, SequenceId};
 use crate::{ExecuteError, Executor};
@@ -59,13 +59,20 @@ impl<E: Executor> Engine<E> {
     /// Writes down what the planner looks at.
     pub(super) fn survey(&mut self) {
         let preempted = self.queue.preempted();
+        let pool = &self.pool;
+        pool.tell_time(self.shared.now());
         let situation = &mut self.situation;
         situation.running.clear();
         situation.running.extend(self.running.iter().map(Running::view));
         situation.waiting.clear();
-        let waiting = self.queue.iter().enumerate();
-        situation.waiting.extend(waiting.map(|(index, sequence)| sequence.view(index < preempted)));
-        situation.blocks_free = self.pool.free();
+        let waiting = self.queue.iter_mut().enumerate();
+        situation.waiting.extend(waiting.map(|(index, sequence)| {
+            let mut found = std::mem::take(&mut sequence.found);
+            let look = pool.look(&mut found, &sequence.content(), sequence.has_begun());
+            sequence.found = found;
+            sequence.view(look, index < preempted)
+        }));
+        situation.blocks_free = pool.available();
     }
 
     /// Nothing to execute.
@@ -92,7 +99,7 @@ impl<E: Executor> Engine<E> {
         for running in self.running.iter_mut().filter(|running| running.chunk > 0) {
             let next = if running.samples() { Stage::Sample } else { Stage::PrefillWait };
             running.sequence.timeline.enter(next, ended);
-            running.computed += running.chunk;
+            running.advance();
         }
         step.computing_ns += ended.saturating_sub(began);
         let (rows, wanted) = (logits.rows, batch.logit_rows.len());
@@ -163,11 +170,11 @@ impl<E: Executor> Engine<E> {
 
     /// Hands the token out. After a last one the sequence's blocks are free before its receiver hears so.
     pub(super) fn emit(&mut self, index: usize, sampled: Sampled, finish: Option<Finish>, step: StepId) {
-        let running = &mut self.running[index];
         if finish.is_some() {
-            running.end();
-            self.shared.gauges.blocks_free.store(self.pool.free(), Ordering::Relaxed);
+            self.running[index].end();
+            self.publish_blocks();
         }
+        let running = &mut self.running[index];
         let now = self.shared.now();
         if running.sequence.emit(sampled, finish, step, now).is_err() {
             running.end();
@@ -207,7 +214,8 @@ impl<E: Executor> Engine<E> {
             ended_ns: ended,
             members: step.members,
             parts: step.parts,
-            blocks_free: self.pool.free(),
+            blocks_free: self.pool.available(),
+            blocks_cached: self.pool.idle(),
             blocks_total: self.pool.total(),
             waiting: self.queue.len(),
         };
@@ -226,6 +234,8 @@ impl<E: Executor> Engine<E> {
             RefusalKind::Internal,
             format!("the engine broke down and began anew: {panic}"),
         ));
+        self.pool = pool(&self.shared.limits, &self.executor);
+        self.publish_blocks();
     }
 
     /// Ends everything, what is in the inbox included.
@@ -246,7 +256,9 @@ impl<E: Executor> Engine<E> {
     }
 
     fn publish_blocks(&self) {
-        self.shared.gauges.blocks_free.store(self.pool.free(), Ordering::Relaxed);
+        let gauges = &self.shared.gauges;
+        gauges.blocks_free.store(self.pool.available(), Ordering::Relaxed);
+        gauges.blocks_cached.store(self.pool.idle(), Ordering::Relaxed);
     }
 }
 

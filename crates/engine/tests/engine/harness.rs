@@ -33,7 +33,14 @@ pub fn greedy(max: usize) -> Sampling {
 }
 
 pub fn submission(request: u64, prompt: Arc<[TokenId]>, sampling: Sampling) -> Submission {
-    Submission { request: RequestId(request), choice: 0, prompt, sampling, eog: Arc::new([END]) }
+    Submission {
+        request: RequestId(request),
+        choice: 0,
+        prompt,
+        cache_salt: None,
+        sampling,
+        eog: Arc::new([END]),
+    }
 }
 
 pub struct House {
