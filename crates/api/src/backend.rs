@@ -49,5 +49,7 @@ pub struct BackendState {
     /// Tokens of all prompts so far, and those of them that came from the prefix cache.
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
+    /// Mean relative error of recent forecasts of how long a step takes.
+    pub forecast_error: Option<f64>,
     pub steps: u64,
 }

@@ -39,6 +39,9 @@ struct ModelState {
     /// Tokens of all prompts so far, and those of them that came from the prefix cache.
     prompt_tokens: u64,
     cached_tokens: u64,
+    /// Mean relative error of recent forecasts of how long an engine step takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forecast_error: Option<f64>,
 }
 
 /// 200 where every model takes requests.
@@ -62,6 +65,7 @@ pub fn ready(app: &App) -> Result<Response<FrameBody>, Fault> {
             blocks_total: state.blocks_total,
             prompt_tokens: state.prompt_tokens,
             cached_tokens: state.cached_tokens,
+            forecast_error: state.forecast_error,
         });
     }
     Ok(json(&Ready { status: "ok", models }))

@@ -108,7 +108,9 @@ fn charges(charges: &[Charge]) -> usize {
 fn named(cause: &Cause) -> usize {
     match cause {
         Cause::NoFreeBlocks { holders, .. } => holders.len() * size_of::<RequestId>(),
-        Cause::TokenBudget { prefill_of, .. } => prefill_of.len() * size_of::<RequestId>(),
+        Cause::TokenBudget { prefill_of, .. } | Cause::StepTime { prefill_of, .. } => {
+            prefill_of.len() * size_of::<RequestId>()
+        }
         _ => 0,
     }
 }

@@ -56,6 +56,7 @@ fn situation(limits: &Limits, prefilling: bool, computed: usize) -> Situation {
     Situation {
         running: running.collect(),
         waiting: waiting.collect(),
+        pace: None,
         blocks_free: limits.blocks.saturating_sub(RUNNING * 30),
     }
 }

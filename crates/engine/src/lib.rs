@@ -1,7 +1,8 @@
 //! The engine: sequences of token ids in, sampled tokens out, one step at a time on one plain thread.
 //!
-//! A sequence's life, in the order of the files: it arrives in the inbox ([`queue`]), waits until the planner ([`plan`])
-//! admits it with a lease on KV blocks ([`blocks`]), becomes rows of a [`batch`], is computed by an [`executor`], gets a
+//! A sequence's life, in the order of the files: it arrives in the inbox ([`queue`]), waits until the planner ([`plan`],
+//! which knows by [`cost`] how long a step will take) admits it with a lease on KV blocks ([`blocks`], some of which hold its
+//! beginning already: [`prefix`]), becomes rows of a [`batch`], is computed by an [`executor`], gets a
 //! token ([`sample`]), and hands it out through its outbox ([`outputs`]). [`step`] is the loop that says so.
 //!
 //! **Invariant:** nothing here knows HTTP, JSON, or text; the engine never blocks on a client.
@@ -15,6 +16,7 @@ mod state;
 
 pub mod blocks;
 pub mod prefix;
+pub mod cost;
 pub mod plan;
 mod sequence;
 

@@ -9,6 +9,10 @@ pub struct Limits {
     pub max_num_batched_tokens: usize,
     /// Prompt tokens of one sequence computed in one step.
     pub prefill_chunk_max: usize,
+    /// Prompt tokens computed in a step however long it takes, so that prompts get on.
+    pub prefill_chunk_min: usize,
+    /// How long a step may take that has a decoding row in it; 0 for any time.
+    pub itl_target_ns: u64,
     /// Tokens in one KV block.
     pub block_tokens: usize,
     /// KV blocks that the executor has memory for.
@@ -38,6 +42,8 @@ impl Limits {
             max_num_seqs: 64,
             max_num_batched_tokens: 512,
             prefill_chunk_max: 512,
+            prefill_chunk_min: 16,
+            itl_target_ns: 100_000_000,
             block_tokens: 16,
             blocks,
             max_model_len,
@@ -74,6 +80,7 @@ impl Limits {
         let positive = [
             ("max_num_seqs", self.max_num_seqs),
             ("prefill_chunk_max", self.prefill_chunk_max),
+            ("prefill_chunk_min", self.prefill_chunk_min),
             ("block_tokens", self.block_tokens),
             ("blocks", self.blocks),
             ("vocabulary", self.vocabulary),

@@ -3,7 +3,7 @@
 //! The policy: every running decode first, one token each; when blocks run out for them, one victim at a time gives its
 //! blocks back. Then prompts that have begun, then new ones, in the order of arrival and within the token budget. A
 //! sequence that waits for blocks may be passed by later ones that fit, at most `bypass_max` times; a preempted one is
-//! never passed. Whoever would compute the same block as another one in this very step waits until it can be found.
+//! never passed. While others decode, prompts get what is left of the time that a step may take. Whoever would compute the same block as another one in this very step waits until it can be found.
 //!
 //! **Invariant:** whoever can be stepped and is not has a cause that is true. A sequence is preempted only after it got a
 //! token since its last admission, so every admission brings its sequence forward and preemption cannot go on for ever.
@@ -15,6 +15,7 @@ use ledger::{Cause, RequestId};
 
 use crate::Limits;
 use crate::blocks::Look;
+use crate::cost::{Pace, Work};
 
 /// A sequence that holds blocks.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,8 @@ pub struct Situation {
     pub waiting: Vec<WaitingView>,
     /// Blocks that can be leased: free ones, and those that only the cache keeps.
     pub blocks_free: usize,
+    /// How long a step may take, and what makes it long; `None` where that does not matter.
+    pub pace: Option<Pace>,
 }
 
 /// What a running sequence computes in this step.
@@ -118,6 +121,7 @@ impl Plan {
 pub fn plan(situation: &Situation, limits: &Limits) -> Plan {
     let mut planner = Planner::new(situation, limits);
     planner.decode();
+    planner.keep_pace();
     planner.continue_prefills();
     planner.admit();
     planner.unblock();
@@ -129,6 +133,8 @@ struct Planner<'a> {
     limits: &'a Limits,
     /// Tokens that the step may still take.
     budget: usize,
+    /// Nanoseconds that it may still take; infinite where nobody waits for its end.
+    time: f64,
     free: usize,
     /// Sequences from here on that decode have been preempted.
     decodes_end: usize,
@@ -149,6 +155,7 @@ impl<'a> Planner<'a> {
             situation,
             limits,
             budget: limits.max_num_batched_tokens,
+            time: f64::INFINITY,
             free: situation.blocks_free,
             decodes_end: situation.running.len(),
             slow_end: situation.running.len(),
@@ -182,6 +189,16 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Works out what time is left for prompts.
+    fn keep_pace(&mut self) {
+        let (Some(pace), false) = (self.situation.pace, self.plan.chunks.is_empty()) else { return };
+        let mut decodes = Work::default();
+        for chunk in &self.plan.chunks {
+            decodes.add_decode(self.situation.running[chunk.running].computed);
+        }
+        self.time = pace.left(&decodes);
+    }
+
     /// Preempts whoever loses least by it: the youngest of those whose clients do not read, else the youngest that
     /// decodes, which may be the one in need itself.
     fn preempt_for(&mut self, needer: usize, needed: usize) {
@@ -211,13 +228,13 @@ impl<'a> Planner<'a> {
     fn continue_prefills(&mut self) {
         for (index, running) in self.situation.running.iter().enumerate().filter(|(_, it)| !it.produced) {
             self.under_way.extend(running.next.map(|next| (next, running.request)));
-            let tokens = self.chunk(running.known - running.computed);
+            let tokens = self.chunk(running.computed, running.known);
             if tokens == 0 {
-                let cause = self.token_budget();
+                let cause = self.no_room();
                 self.plan.left_out.push((Place::Running(index), cause));
                 continue;
             }
-            self.take_budget(tokens, running.request);
+            self.take(running.computed, tokens, running.request);
             self.plan.chunks.push(Chunk { running: index, tokens, blocks: 0 });
         }
     }
@@ -234,14 +251,15 @@ impl<'a> Planner<'a> {
             let taken = blocks + waiting.look.idle;
             let needed = taken + running * self.limits.growth_blocks;
             let other = waiting.look.next.and_then(|next| self.under_way.get(&next));
+            let found = waiting.look.blocks * self.limits.block_tokens;
             let cause = if waiting.outbox_full {
                 Cause::ClientSlow
             } else if running >= self.limits.max_num_seqs {
                 Cause::BatchFull { running, max: self.limits.max_num_seqs }
             } else if let Some(by) = other {
                 Cause::SamePrefix { by: *by }
-            } else if self.budget == 0 {
-                self.token_budget()
+            } else if self.chunk(found, waiting.known) == 0 {
+                self.no_room()
             } else if let Some((next, 0)) = blocked {
                 Cause::Behind { ahead, next }
             } else if needed > self.free {
@@ -251,8 +269,8 @@ impl<'a> Planner<'a> {
                 }
                 self.no_free_blocks(needed, None)
             } else {
-                let tokens = self.chunk(waiting.known - waiting.look.blocks * self.limits.block_tokens);
-                self.take_budget(tokens, waiting.request);
+                let tokens = self.chunk(found, waiting.known);
+                self.take(found, tokens, waiting.request);
                 self.free -= taken;
                 self.under_way.extend(waiting.look.next.map(|next| (next, waiting.request)));
                 running += 1;
@@ -283,20 +301,37 @@ impl<'a> Planner<'a> {
         if waiting.preempted { 0 } else { self.limits.bypass_max.saturating_sub(waiting.bypassed) }
     }
 
-    /// Tokens of the `remaining` ones that this step takes.
-    fn chunk(&self, remaining: usize) -> usize {
-        remaining.min(self.limits.prefill_chunk_max).min(self.budget)
+    /// Tokens of a prompt, of which `computed` are there, that this step takes: as many as may be and as there is time for. The
+    /// first prompt of a step gets some in any case, and none gets a few that are not worth it.
+    fn chunk(&self, computed: usize, known: usize) -> usize {
+        let most = (known - computed).min(self.limits.prefill_chunk_max).min(self.budget);
+        let Some(Pace { prices, .. }) = self.situation.pace.filter(|_| self.time.is_finite()) else {
+            return most;
+        };
+        let least = most.min(self.limits.prefill_chunk_min);
+        if prices.of_prefill(computed, least) > self.time {
+            return if self.prefilling.is_empty() { least } else { 0 };
+        }
+        prices.prefill_within(self.time, computed, most)
     }
 
-    fn take_budget(&mut self, tokens: usize, request: RequestId) {
+    fn take(&mut self, computed: usize, tokens: usize, request: RequestId) {
         self.budget -= tokens;
+        if let Some(pace) = self.situation.pace {
+            self.time -= pace.prices.of_prefill(computed, tokens);
+        }
         if self.prefilling.len() < Cause::NAMED_MAX && !self.prefilling.contains(&request) {
             self.prefilling.push(request);
         }
     }
 
-    fn token_budget(&self) -> Cause {
-        Cause::TokenBudget { budget: self.limits.max_num_batched_tokens, prefill_of: self.prefilling.clone() }
+    /// Why the step takes no token of a prompt.
+    fn no_room(&self) -> Cause {
+        let prefill_of = self.prefilling.clone();
+        match self.situation.pace {
+            Some(pace) if self.budget > 0 => Cause::StepTime { target_ns: pace.target_ns as u64, prefill_of },
+            _ => Cause::TokenBudget { budget: self.limits.max_num_batched_tokens, prefill_of },
+        }
     }
 
     fn no_free_blocks(&self, needed: usize, except: Option<RequestId>) -> Cause {

@@ -227,6 +227,7 @@ fn same_reason(a: &Cause, b: &Cause) -> bool {
     match (a, b) {
         (Cause::NoFreeBlocks { holders: a, .. }, Cause::NoFreeBlocks { holders: b, .. }) => a == b,
         (Cause::TokenBudget { prefill_of: a, .. }, Cause::TokenBudget { prefill_of: b, .. }) => a == b,
+        (Cause::StepTime { prefill_of: a, .. }, Cause::StepTime { prefill_of: b, .. }) => a == b,
         (Cause::Behind { next: a, .. }, Cause::Behind { next: b, .. }) => a == b,
         (Cause::BatchFull { .. }, Cause::BatchFull { .. }) => true,
         _ => a == b,

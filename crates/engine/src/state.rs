@@ -11,7 +11,7 @@ use ledger::{StepId, StepRecord};
 use crate::Limits;
 
 /// How the engine is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineState {
     /// Sequences that hold KV blocks.
     pub running: usize,
@@ -25,6 +25,8 @@ pub struct EngineState {
     /// Tokens of all prompts that were admitted, and those of them that came from the cache.
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
+    /// Mean relative error of recent forecasts of how long a step takes.
+    pub forecast_error: Option<f64>,
     /// Steps executed so far.
     pub steps: u64,
     /// The executor is still being made.
@@ -59,6 +61,8 @@ pub(crate) struct Gauges {
     pub blocks_cached: AtomicUsize,
     prompt_tokens: AtomicU64,
     cached_tokens: AtomicU64,
+    /// The bits of a float; of NaN, before there is one.
+    forecast_error: AtomicU64,
     pub steps: AtomicU64,
     pub loading: AtomicBool,
     pub draining: AtomicBool,
@@ -80,6 +84,7 @@ impl Gauges {
             blocks_cached: AtomicUsize::new(0),
             prompt_tokens: AtomicU64::new(0),
             cached_tokens: AtomicU64::new(0),
+            forecast_error: AtomicU64::new(f64::NAN.to_bits()),
             steps: AtomicU64::new(0),
             loading: AtomicBool::new(true),
             draining: AtomicBool::new(false),
@@ -102,6 +107,7 @@ impl Gauges {
             blocks_total: limits.blocks,
             prompt_tokens: self.prompt_tokens.load(Relaxed),
             cached_tokens: self.cached_tokens.load(Relaxed),
+            forecast_error: Some(f64::from_bits(self.forecast_error.load(Relaxed))).filter(|it| !it.is_nan()),
             steps: self.steps.load(Relaxed),
             loading: self.loading.load(Relaxed),
             draining: self.draining.load(Relaxed),
@@ -114,6 +120,10 @@ impl Gauges {
     pub fn prompt_admitted(&self, tokens: usize, cached: usize) {
         self.prompt_tokens.fetch_add(tokens as u64, Relaxed);
         self.cached_tokens.fetch_add(cached as u64, Relaxed);
+    }
+
+    pub fn forecast_error(&self, error: Option<f64>) {
+        self.forecast_error.store(error.unwrap_or(f64::NAN).to_bits(), Relaxed);
     }
 
     pub fn step_began(&self, now: Ns) {

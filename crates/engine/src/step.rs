@@ -15,6 +15,7 @@ use ledger::{Cause, Member, Parts, StepId};
 
 use crate::batch::batch;
 use crate::blocks::{BlockPool, Caching};
+use crate::cost::CostModel;
 use crate::handle::{Clock, Shared};
 use crate::plan::{Plan, Situation, plan};
 use crate::queue::{Arrival, Queue};
@@ -36,6 +37,7 @@ pub struct Engine<E> {
     /// What kept the engine from its inbox, until when.
     absence: (Cause, Ns),
     last_end: Ns,
+    cost: CostModel,
     next_sequence: SequenceId,
     arrivals: Vec<Arrival>,
     scratch: Scratch,
@@ -62,6 +64,7 @@ impl<E: Executor> Engine<E> {
         let Some(batch) = batch(&self.running) else { return self.rest(step) };
         match self.execute(&batch, &mut step) {
             Ok(mut logits) => {
+                step.went_well = true;
                 for (row, index) in self.sampling_rows().into_iter().enumerate() {
                     let Some(sampled) = self.sample(index, &mut logits, row, &mut step) else { continue };
                     let finish = self.commit(index, &sampled);
@@ -82,6 +85,8 @@ struct Step {
     parts: Parts,
     /// Time in the executor and in sampling; the rest is scheduling.
     computing_ns: u64,
+    /// It gave logits.
+    went_well: bool,
     members: Vec<Member>,
 }
 
@@ -139,6 +144,7 @@ impl<E: Executor> Engine<E> {
             plan: Plan::default(),
             absence: (Cause::ModelLoading, loaded),
             last_end: loaded,
+            cost: CostModel::default(),
             next_sequence: SequenceId(0),
             arrivals: Vec::new(),
             scratch: Scratch::default(),

@@ -1,7 +1,10 @@
 //! The planner alone: policy cases, and any situation that could be, judged by the oracle.
 
+use std::sync::LazyLock;
+
 use engine::Limits;
 use engine::blocks::Look;
+use engine::cost::{CostModel, Pace, Prices, Work};
 use engine::plan::{Admission, Place, RunningView, Situation, WaitingView, plan};
 use engine::simulate::{Dice, examine};
 use ledger::{Cause, RequestId};
@@ -12,6 +15,7 @@ fn limits() -> Limits {
     limits.max_num_seqs = 6;
     limits.max_num_batched_tokens = 30;
     limits.prefill_chunk_max = 20;
+    limits.prefill_chunk_min = 6;
     limits.bypass_max = 3;
     limits
 }
@@ -50,7 +54,7 @@ fn waiting(request: u64, known: usize) -> WaitingView {
 
 fn situation(running: Vec<RunningView>, waiting: Vec<WaitingView>) -> Situation {
     let held: usize = running.iter().map(|running| running.blocks).sum();
-    Situation { blocks_free: limits().blocks - held, running, waiting }
+    Situation { blocks_free: limits().blocks - held, running, waiting, pace: None }
 }
 
 /// The plan in short: `running index:tokens` for chunks, then what was admitted, preempted, and left out.
@@ -73,6 +77,7 @@ fn check(situation: &Situation, expected: &str) {
             Cause::TokenBudget { .. } => "budget",
             Cause::Behind { .. } => "behind",
             Cause::SamePrefix { .. } => "prefix",
+            Cause::StepTime { .. } => "time",
             Cause::ClientSlow => "slow",
             _ => "?",
         };
@@ -165,7 +170,8 @@ fn a_cause_names_the_largest_holders() {
     (limits.blocks, limits.max_num_seqs) = (40, 20);
     let running: Vec<_> = (1..=12).map(|request| decoding(request, 5 * request as usize)).collect();
     let held: usize = running.iter().map(|running| running.blocks).sum();
-    let situation = Situation { running, waiting: vec![waiting(99, 150)], blocks_free: 48 - held };
+    let situation =
+        Situation { running, waiting: vec![waiting(99, 150)], blocks_free: 48 - held, pace: None };
     let plan = plan(&situation, &limits);
     let (_, cause) = plan.left_out.last().unwrap();
     let Cause::NoFreeBlocks { holders, .. } = cause else { panic!("{cause:?}") };
@@ -199,6 +205,40 @@ fn a_prefix_that_another_one_computes_is_waited_for() {
     check(&situation(vec![decoding(1, 40)], vec![alike(2, 7)]), "r0:1, w0:5");
 }
 
+/// A pace at which a step costs 10, a prompt token 1 and a decode 5.
+fn pace(target: f64) -> Option<Pace> {
+    static PRICES: LazyLock<Prices> = LazyLock::new(prices);
+    Some(Pace { target_ns: target * 1e6, prices: *PRICES })
+}
+
+fn prices() -> Prices {
+    let mut model = CostModel::default();
+    for (prefill, decodes) in [(0, 1), (10, 0), (0, 4), (30, 2), (5, 5)].into_iter().cycle().take(400) {
+        let mut work = Work::default();
+        work.add_prefill(0, prefill);
+        (0..decodes).for_each(|_| work.add_decode(7));
+        model.learn(&work, (10 + prefill + 5 * decodes) as u64 * 1_000_000);
+    }
+    model.prices()
+}
+
+#[test]
+fn prompts_take_what_time_the_decodes_leave() {
+    let with = |pace, waiting| Situation { pace, ..situation(vec![decoding(1, 8)], waiting) };
+    let prompts = || vec![waiting(2, 40), waiting(3, 40)];
+    // 15 for the decode alone.
+    check(&with(None, prompts()), "r0:1, w0:20, w1:9");
+    check(&with(pace(26.5), prompts()), "r0:1, w0:11, w1 time");
+    // What is left is too little for a chunk of its own.
+    check(&with(pace(40.0), prompts()), "r0:1, w0:20, w1 time");
+    check(&with(pace(1000.0), prompts()), "r0:1, w0:20, w1:9");
+    // A target that the decodes alone miss leaves half of their time.
+    check(&with(pace(1.0), prompts()), "r0:1, w0:7, w1 time");
+    // Nobody waits for the end of a step without a decode.
+    let alone = Situation { pace: pace(1.0), ..situation(vec![], prompts()) };
+    check(&alone, "w0:20, w1:10");
+}
+
 /// Not only what a run leads to: whatever the types allow.
 #[test]
 fn any_situation_gets_a_plan_that_the_oracle_accepts() {
@@ -209,6 +249,7 @@ fn any_situation_gets_a_plan_that_the_oracle_accepts() {
         limits.max_num_seqs = dice.between(1, 12);
         limits.max_num_batched_tokens = dice.between(limits.max_num_seqs + 1, 40);
         limits.prefill_chunk_max = dice.between(1, 40);
+        limits.prefill_chunk_min = dice.between(1, 8);
         limits.blocks = dice.between(2, 40);
         limits.growth_blocks = dice.between(0, 2);
         limits.bypass_max = dice.between(0, 4);
@@ -223,7 +264,8 @@ fn any_situation_gets_a_plan_that_the_oracle_accepts() {
 }
 
 fn any_situation(dice: &mut Dice, limits: &Limits) -> Situation {
-    let mut situation = Situation { blocks_free: limits.blocks, ..Situation::default() };
+    let pace = if dice.chance(0.5) { pace(dice.between(0, 60) as f64) } else { None };
+    let mut situation = Situation { blocks_free: limits.blocks, pace, ..Situation::default() };
     let context = limits.context();
     for request in 0..dice.between(0, limits.max_num_seqs) {
         let known = dice.between(1, context - 1);

@@ -117,6 +117,17 @@ fn a_cache_that_is_always_too_small_changes_no_answer() {
 }
 
 #[test]
+fn steps_are_kept_to_their_time() {
+    let report = check(&scenario(11, |scenario| {
+        scenario.limits = Limits { blocks: 500, ..scenario.limits.clone() };
+        (scenario.limits.max_num_batched_tokens, scenario.limits.prefill_chunk_max) = (200, 200);
+        scenario.limits.itl_target_ns = 1_600_000;
+        (scenario.arrival_chance, scenario.prompt_max) = (0.6, 380);
+    }));
+    assert!(report.cut_short > 300, "{report:?}");
+}
+
+#[test]
 fn one_seed_is_one_run() {
     let scenario = scenario(8, |scenario| scenario.steps = 3_000);
     assert_eq!(check(&scenario), check(&scenario));

@@ -74,6 +74,10 @@ pub struct EngineFlags {
     /// Memory for the KV cache, such as 512MiB or 4GiB.
     #[arg(long, default_value = "2GiB", value_name = "BYTES")]
     pub kv_memory: ByteSize,
+    /// Time between two tokens of a running answer that prompts computed beside it may cost, such as 100ms: engine steps are
+    /// kept that short (or half as long again as the answers alone, if that is longer). 0 sets no limit.
+    #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = itl_target)]
+    pub itl_target: Span,
     /// Compute every prompt anew instead of finding what begins like an earlier one.
     #[arg(long)]
     pub no_prefix_caching: bool,
@@ -222,6 +226,14 @@ pub struct BenchFlags {
     /// Calls that are kept one by one; of later ones only counts and histograms.
     #[arg(long, default_value_t = 100_000, value_name = "N", help_heading = "Reports")]
     pub max_samples: usize,
+}
+
+/// A time with its unit: a bare number would be taken for seconds by some and for milliseconds by others.
+fn itl_target(text: &str) -> Result<Span, String> {
+    match text.ends_with(|last: char| last.is_ascii_digit()) && text != "0" {
+        true => Err(format!("{text:?} has no unit; write it like 100ms, or 0 for no limit")),
+        false => text.parse(),
+    }
 }
 
 /// An endpoint, by name.

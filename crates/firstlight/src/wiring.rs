@@ -213,6 +213,7 @@ fn limits(flags: &EngineFlags, model: &Model, text: &ModelText, dtype: KvDtype) 
         prefill_chunk_max: flags.max_num_batched_tokens,
         block_tokens: BLOCK_TOKENS,
         queue_max: flags.max_queue,
+        itl_target_ns: u64::try_from(flags.itl_target.0.as_nanos()).unwrap_or(u64::MAX),
         prefix_caching: !flags.no_prefix_caching,
         ..Limits::new(blocks, context, vocabulary)
     })
@@ -244,6 +245,7 @@ impl Backend for LocalBackend {
             blocks_total: state.blocks_total,
             prompt_tokens: state.prompt_tokens,
             cached_tokens: state.cached_tokens,
+            forecast_error: state.forecast_error,
             steps: state.steps,
         }
     }

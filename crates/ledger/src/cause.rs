@@ -48,6 +48,8 @@ pub enum Cause {
     BatchFull { running: usize, max: usize },
     /// The step's token budget went to the prefill of others.
     TokenBudget { budget: usize, prefill_of: Vec<RequestId> },
+    /// More would make the step longer than those who decode in it are to wait; what time there is goes to the prefill of others.
+    StepTime { target_ns: u64, prefill_of: Vec<RequestId> },
     /// A request of higher priority goes first.
     HigherPriority { behind: RequestId },
     /// Requests that arrived earlier go first.

@@ -106,6 +106,9 @@ pub struct StepRecord {
     pub id: StepId,
     pub started_ns: Ns,
     pub ended_ns: Ns,
+    /// How long it was expected to take; `None` before anything was known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forecast_ns: Option<u64>,
     pub members: Vec<Member>,
     pub parts: Parts,
     /// KV blocks free after the step, of all; those that only the prefix cache keeps included.

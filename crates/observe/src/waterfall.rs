@@ -116,6 +116,13 @@ pub fn because(cause: &Cause) -> String {
             format!("needs {needed} KV blocks, {free} free, held by {}", names(holders))
         }
         Cause::BatchFull { running, max } => format!("batch full ({running} of {max})"),
+        Cause::StepTime { target_ns, prefill_of } => {
+            format!(
+                "steps are kept to {} for those who decode; prefill of {}",
+                human(*target_ns),
+                names(prefill_of)
+            )
+        }
         Cause::TokenBudget { budget, prefill_of } => {
             format!("step's {budget} tokens went to {}", names(prefill_of))
         }

@@ -118,6 +118,7 @@ impl Backend for Scripted {
             id: StepId(id),
             started_ns: id * 10,
             ended_ns: id * 10 + 5,
+            forecast_ns: None,
             members: Vec::new(),
             parts: Parts::default(),
             blocks_free: 1,

@@ -13,7 +13,7 @@ use protocol::TokenId;
 use crate::handle::Clock;
 use crate::sample::random::mix;
 use crate::{ExecuteError, Executor, Limits};
-use models::{Batch, Logits};
+use models::{Batch, BatchSequence, Logits};
 
 /// Time that passes only when it is told to.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +89,8 @@ pub struct FakeExecutor {
     /// What a step takes in virtual time, and what each of its tokens adds.
     pub step_ns: u64,
     pub token_ns: u64,
+    /// What each position adds that a token attends to.
+    pub position_ns: u64,
 }
 
 impl FakeExecutor {
@@ -102,6 +104,7 @@ impl FakeExecutor {
             watch: None,
             step_ns: 1_000_000,
             token_ns: 10_000,
+            position_ns: 0,
         }
     }
 
@@ -124,7 +127,16 @@ impl Executor for FakeExecutor {
             Some(Fault::Panic) => panic!("a panic was asked for"),
             Some(Fault::NotANumber) | None => {}
         }
-        self.clock.advance(self.step_ns + self.token_ns * batch.tokens.len() as u64);
+        let positions = |sequence: &BatchSequence| {
+            sequence
+                .rows
+                .clone()
+                .map(|row| sequence.first_position + row - sequence.rows.start + 1)
+                .sum::<usize>()
+        };
+        let positions: usize = batch.sequences.iter().map(positions).sum();
+        let (tokens, positions) = (batch.tokens.len() as u64, positions as u64);
+        self.clock.advance(self.step_ns + self.token_ns * tokens + self.position_ns * positions);
         for sequence in &batch.sequences {
             for (offset, token) in batch.tokens[sequence.rows.clone()].iter().enumerate() {
                 let position = sequence.first_position + offset;

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use ledger::{Cause, RequestId};
 
 use crate::Limits;
-use crate::plan::{Admission, Place, Plan, Situation};
+use crate::cost::{Pace, Work};
+use crate::plan::{Admission, Place, Plan, Situation, WaitingView};
 
 /// Checks that a plan keeps its limits, accounts for everyone exactly once, and gives true causes.
 ///
@@ -19,6 +20,7 @@ pub fn examine(situation: &Situation, plan: &Plan, limits: &Limits) -> Result<()
     oracle.limits_are_kept()?;
     oracle.nobody_is_preempted_without_progress()?;
     oracle.nothing_is_computed_twice()?;
+    oracle.pace_is_kept()?;
     for (place, cause) in &plan.left_out {
         oracle
             .cause_is_true(*place, cause)
@@ -120,6 +122,15 @@ impl Oracle<'_> {
                 self.budget_is_spent(cause)
             }
             (Place::Waiting(_), Cause::TokenBudget { .. }) => self.budget_is_spent(cause),
+            (Place::Running(index), Cause::StepTime { .. }) => {
+                let running = &self.situation.running[index];
+                ensure(!running.produced, "only prompts wait for time")?;
+                self.time_is_spent(cause, running.computed, running.known)
+            }
+            (Place::Waiting(index), Cause::StepTime { .. }) => {
+                let WaitingView { look, known, .. } = &self.situation.waiting[index];
+                self.time_is_spent(cause, look.blocks * self.limits.block_tokens, *known)
+            }
             (Place::Waiting(_), Cause::BatchFull { running, max }) => {
                 // A slow client may give way after everyone else was found to have no seat.
                 let unblocked = self.plan.preempt.iter().filter(|it| it.cause == Cause::ClientSlow).count();
@@ -169,6 +180,60 @@ impl Oracle<'_> {
         ensure(named.is_subset(&prefilling), "those named are computed in this step")?;
         ensure(named.len() == prefilling.len().min(Cause::NAMED_MAX), "as many are named as may be")?;
         ensure(!named.is_empty(), "the budget went to somebody's prompt")
+    }
+
+    /// Forecast time of the plan's step, with some more of a prompt.
+    fn forecast(&self, pace: &Pace, more: (usize, usize)) -> f64 {
+        let mut work = Work::default();
+        for chunk in &self.plan.chunks {
+            let running = &self.situation.running[chunk.running];
+            match running.produced {
+                true => work.add_decode(running.computed),
+                false => work.add_prefill(running.computed, chunk.tokens),
+            }
+        }
+        for admission in &self.plan.admit {
+            let found = self.situation.waiting[admission.waiting].look.blocks * self.limits.block_tokens;
+            work.add_prefill(found, admission.tokens);
+        }
+        work.add_prefill(more.0, more.1);
+        pace.prices.forecast(&work)
+    }
+
+    /// The longest that the step may take.
+    fn time_limit(&self, pace: &Pace) -> f64 {
+        let mut decodes = Work::default();
+        for chunk in self.plan.chunks.iter().filter(|chunk| self.situation.running[chunk.running].produced) {
+            decodes.add_decode(self.situation.running[chunk.running].computed);
+        }
+        if decodes.decodes == 0 {
+            f64::INFINITY
+        } else {
+            pace.target_ns.max(1.5 * pace.prices.forecast(&decodes))
+        }
+    }
+
+    fn time_is_spent(&self, cause: &Cause, computed: usize, known: usize) -> Result<(), String> {
+        let Some(pace) = &self.situation.pace else { return Err("time does not matter".into()) };
+        let Cause::StepTime { target_ns, prefill_of } = cause else { return Err("no time".into()) };
+        ensure(*target_ns == pace.target_ns as u64, "the target is the target")?;
+        ensure(!prefill_of.is_empty(), "the time went to somebody's prompt")?;
+        let budget = self.limits.max_num_batched_tokens - self.plan.tokens();
+        let least = (known - computed).min(self.limits.prefill_chunk_min).min(self.limits.prefill_chunk_max);
+        let with_more = self.forecast(pace, (computed, least));
+        // What the plan took after this one was looked at counts as well, so this holds all the more.
+        ensure(budget < least || with_more > self.time_limit(pace) * (1.0 - 1e-9), "no more would fit")
+    }
+
+    /// A step that somebody waits for is no longer than it may be, unless it is as small as prompts may be cut.
+    fn pace_is_kept(&self) -> Result<(), String> {
+        let Some(pace) = &self.situation.pace else { return Ok(()) };
+        let chunks = self.plan.chunks.iter().filter(|chunk| !self.situation.running[chunk.running].produced);
+        let sizes = chunks.map(|chunk| chunk.tokens).chain(self.plan.admit.iter().map(|it| it.tokens));
+        let sizes: Vec<usize> = sizes.collect();
+        let least = sizes.is_empty() || (sizes.len() == 1 && sizes[0] <= self.limits.prefill_chunk_min);
+        let fits = self.forecast(pace, (0, 0)) <= self.time_limit(pace) * (1.0 + 1e-9);
+        ensure(least || fits, "prompts take no more time than there is")
     }
 
     fn blocks_are_short(

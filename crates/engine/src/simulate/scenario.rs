@@ -31,6 +31,9 @@ pub struct Scenario {
     pub alike: f64,
 }
 
+/// What the fake executor takes for each position that a token attends to.
+const POSITION_NS: u64 = 20;
+
 /// Beginnings that prompts share.
 const STEMS: usize = 6;
 
@@ -48,6 +51,8 @@ pub struct Report {
     pub cached_tokens: usize,
     /// Steps in which somebody waited for another one's prefix.
     pub waits_for_prefix: usize,
+    /// Steps in which somebody waited because the step was long enough.
+    pub cut_short: usize,
     /// Steps that the longest wait at the head of the queue took.
     pub head_wait_max: u64,
     /// Summary of all tokens handed out, for comparing runs.
@@ -106,7 +111,8 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario) -> Result<Self, String> {
         let clock = VirtualClock::default();
-        let executor = FakeExecutor::new(&scenario.limits, clock.clone());
+        let mut executor = FakeExecutor::new(&scenario.limits, clock.clone());
+        executor.position_ns = POSITION_NS;
         let engine = Engine::new(executor, scenario.limits.clone(), clock.clock());
         let (engine, handle) = engine.map_err(|error| error.to_string())?;
         Ok(Run {
@@ -135,7 +141,10 @@ impl<'a> Run<'a> {
         examine(situation, plan, &self.scenario.limits)?;
         self.report.preemptions += plan.preempt.len();
         let for_prefix = |cause: &Cause| matches!(cause, Cause::SamePrefix { .. });
+        let for_time = |cause: &Cause| matches!(cause, Cause::StepTime { .. });
+        self.report.cut_short += usize::from(plan.left_out.iter().any(|(_, cause)| for_time(cause)));
         self.report.waits_for_prefix += plan.left_out.iter().filter(|(_, cause)| for_prefix(cause)).count();
+        self.streams_keep_their_pace(progress)?;
         self.nobody_starves()?;
         self.engine.check_blocks()?;
         self.clients_read()?;
@@ -204,6 +213,30 @@ impl<'a> Run<'a> {
         } else {
             self.clients[index].cancelled = true;
             self.clients[index].outputs.cancel();
+        }
+    }
+
+    /// Once the engine knows what steps cost, those in which somebody decodes are no longer than they may be.
+    fn streams_keep_their_pace(&self, progress: Progress) -> Result<(), String> {
+        const LEARNING: u64 = 500;
+        let limits = &self.scenario.limits;
+        let step = self.handle.steps(1).pop().filter(|_| progress == Progress::Worked);
+        let Some(step) = step.filter(|step| limits.itl_target_ns > 0 && step.id.0 > LEARNING) else {
+            return Ok(());
+        };
+        let decodes = step.members.iter().filter(|member| member.decode_tokens > 0).count() as u64;
+        let prefill: usize = step.members.iter().map(|member| member.prefill_tokens).sum();
+        if decodes == 0 || prefill <= limits.prefill_chunk_min {
+            return Ok(());
+        }
+        // What decodes alone take at most, with the longest contexts.
+        let decode_ns = 10_000 + POSITION_NS * limits.context() as u64;
+        let limit = limits.itl_target_ns.max(3 * (1_000_000 + decode_ns * decodes) / 2);
+        let took = step.ended_ns - step.started_ns;
+        if took as f64 <= 1.1 * limit as f64 {
+            Ok(())
+        } else {
+            Err(format!("a step took {took} of {limit} ns: {step:?}"))
         }
     }
 

@@ -5,11 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ledger::{Cause, Part, Parts, Stage, StepId, StepRecord, Timeline, delay};
+use ledger::{Cause, Member, Part, Parts, Stage, StepId, StepRecord, Timeline, delay};
 use models::{Batch, Logits};
 use protocol::{Finish, Refusal, RefusalKind};
 
 use super::{Engine, Progress, Step, pool};
+use crate::cost::{Pace, Work};
 use crate::sample::{SampleError, Sampled};
 use crate::sequence::{Running, Sequence, SequenceId};
 use crate::{ExecuteError, Executor};
@@ -19,7 +20,7 @@ impl<E: Executor> Engine<E> {
         let started = self.shared.now();
         self.shared.gauges.step_began(started);
         let id = StepId(self.shared.gauges.steps.load(Ordering::Relaxed) + 1);
-        Step { id, started, parts: Parts::default(), computing_ns: 0, members: Vec::new() }
+        Step { id, started, parts: Parts::default(), computing_ns: 0, went_well: false, members: Vec::new() }
     }
 
     /// Queues what has arrived.
@@ -73,6 +74,8 @@ impl<E: Executor> Engine<E> {
             sequence.view(look, index < preempted)
         }));
         situation.blocks_free = pool.available();
+        let target_ns = self.shared.limits.itl_target_ns as f64;
+        situation.pace = (target_ns > 0.0).then(|| Pace { target_ns, prices: self.cost.prices() });
     }
 
     /// Nothing to execute.
@@ -208,7 +211,20 @@ impl<E: Executor> Engine<E> {
         let ended = self.shared.now();
         let scheduling = ended.saturating_sub(step.started + step.computing_ns);
         step.parts.add(Part::Scheduling, Duration::from_nanos(scheduling));
+        let mut work = Work::default();
+        for Member { prefill_tokens, decode_tokens, context_tokens, .. } in &step.members {
+            match decode_tokens {
+                0 => work.add_prefill(context_tokens - prefill_tokens, *prefill_tokens),
+                _ => work.add_decode(context_tokens - decode_tokens),
+            }
+        }
+        let forecast = self.cost.prices().forecast(&work) as u64;
+        if step.went_well {
+            self.cost.learn(&work, ended.saturating_sub(step.started));
+            self.shared.gauges.forecast_error(self.cost.error());
+        }
         let record = StepRecord {
+            forecast_ns: (forecast > 0).then_some(forecast),
             id: step.id,
             started_ns: step.started,
             ended_ns: ended,
