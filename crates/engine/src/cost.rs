@@ -157,6 +157,13 @@ impl Prices {
         fits
     }
 
+    /// What a decoding sequence with `computed` tokens adds to a step.
+    pub fn of_decode(&self, computed: usize) -> f64 {
+        let mut work = Work::default();
+        work.add_decode(computed);
+        self.forecast(&work) - self.forecast(&Work::default())
+    }
+
     /// What `tokens` more of a prompt, of which `computed` are there, add to a step.
     pub fn of_prefill(&self, computed: usize, tokens: usize) -> f64 {
         let mut work = Work::default();

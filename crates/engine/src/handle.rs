@@ -8,7 +8,7 @@ use ledger::clock::Ns;
 use ledger::{Stage, StepId, StepRecord, delay};
 use protocol::{Refusal, RefusalKind, Submission};
 
-use crate::outputs;
+use crate::outputs::{self, Full};
 use crate::queue::{Arrival, Closed, Inbox};
 use crate::state::Gauges;
 use crate::{EngineState, Limits, Outputs};
@@ -64,10 +64,8 @@ impl Handle {
             return Err(self.unavailable("the server is shutting down and takes no new requests"));
         }
         delay::inject(Stage::Handoff);
-        let (outbox, outputs) = outputs::open(shared).ok_or_else(|| {
-            let waiting = shared.limits.queue_max;
-            self.unavailable(format!("the queue is full: {waiting} sequences wait already; try again later"))
-        })?;
+        let tokens = submission.prompt.len();
+        let (outbox, outputs) = outputs::open(shared, tokens).map_err(|full| self.full(full, tokens))?;
         match shared.inbox.push(Arrival { submission, submitted, outbox }) {
             Ok(()) => Ok(outputs),
             Err(Closed) => Err(self.unavailable("the engine has stopped")),
@@ -110,9 +108,27 @@ impl Handle {
         }
     }
 
-    fn unavailable(&self, message: impl Into<String>) -> Refusal {
-        let wait = self.inner.shared.gauges.retry_after();
+    fn full(&self, full: Full, tokens: usize) -> Refusal {
+        let Shared { limits, gauges, .. } = &*self.inner.shared;
+        let (message, wait) = match full {
+            Full::Sequences(waiting) => (
+                format!("the queue is full: {waiting} sequences wait already; try again later"),
+                gauges.turnover(),
+            ),
+            Full::Tokens(waiting) => (
+                format!(
+                    "the queue is full: {waiting} prompt tokens wait already, and with the {tokens} of this one they would \
+                     be more than {}; try again later",
+                    limits.queue_tokens_max
+                ),
+                gauges.drained((waiting + tokens).saturating_sub(limits.queue_tokens_max)),
+            ),
+        };
         Refusal::new(RefusalKind::Unavailable, message).retry_after(wait)
+    }
+
+    fn unavailable(&self, message: impl Into<String>) -> Refusal {
+        Refusal::new(RefusalKind::Unavailable, message).retry_after(self.inner.shared.gauges.turnover())
     }
 }
 

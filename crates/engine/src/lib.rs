@@ -17,6 +17,7 @@ mod state;
 pub mod blocks;
 pub mod prefix;
 pub mod cost;
+mod fair;
 pub mod plan;
 mod sequence;
 

@@ -1,5 +1,7 @@
 //! Bounds of the engine, each with a name and a default.
 
+use std::collections::BTreeMap;
+
 /// What the engine may hold and do at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -21,8 +23,17 @@ pub struct Limits {
     pub max_model_len: usize,
     /// Token ids that exist; logits beyond them (padding of the head) are never looked at.
     pub vocabulary: usize,
+    /// The share of a step's room for prompts, in percent, that one prompt may take while others wait for it and it would not
+    /// be done with all of it.
+    pub prompt_share_percent: usize,
     /// Sequences that wait, the inbox included; one more is refused.
     pub queue_max: usize,
+    /// Prompt tokens that wait, the inbox included; a prompt that would make them more is refused, unless nobody waits.
+    pub queue_tokens_max: usize,
+    /// How long a class of requests may have none admitted before its first counts as one class better; 0 for ever.
+    pub aging_ns: u64,
+    /// What tenants' shares are weighed with, by name; 1 for all others.
+    pub tenant_weights: BTreeMap<String, u32>,
     /// Tokens handed out that the client's side has not taken yet; a sequence pauses when so many lie there.
     pub outbox_max: usize,
     /// Later sequences that may be admitted before one that waits for blocks; after so many it closes admission.
@@ -48,7 +59,11 @@ impl Limits {
             blocks,
             max_model_len,
             vocabulary,
+            prompt_share_percent: 50,
             queue_max: 256,
+            queue_tokens_max: 8 * (blocks * 16).max(max_model_len),
+            aging_ns: 10_000_000_000,
+            tenant_weights: BTreeMap::new(),
             outbox_max: 64,
             bypass_max: 16,
             growth_blocks: 1,
@@ -84,7 +99,9 @@ impl Limits {
             ("block_tokens", self.block_tokens),
             ("blocks", self.blocks),
             ("vocabulary", self.vocabulary),
+            ("prompt_share_percent", self.prompt_share_percent),
             ("queue_max", self.queue_max),
+            ("queue_tokens_max", self.queue_tokens_max),
             ("outbox_max", self.outbox_max),
             ("steps_kept", self.steps_kept),
         ];

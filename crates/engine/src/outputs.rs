@@ -25,6 +25,8 @@ enum Place {
 /// What both ends know of a sequence.
 struct Ticket {
     place: AtomicU8,
+    /// Of its prompt.
+    tokens: usize,
     cancelled: AtomicBool,
     /// The engine found the outbox full: tell it when there is room again.
     wants_room: AtomicBool,
@@ -38,12 +40,18 @@ impl Ticket {
         if changed {
             let gauges = &shared.gauges;
             match from {
-                Place::Waiting => gauges.waiting.fetch_sub(1, Ordering::Relaxed),
+                Place::Waiting => {
+                    gauges.waiting_tokens.fetch_sub(self.tokens, Ordering::Relaxed);
+                    gauges.waiting.fetch_sub(1, Ordering::Relaxed)
+                }
                 Place::Running => gauges.running.fetch_sub(1, Ordering::Relaxed),
                 Place::Gone => 0,
             };
             match to {
-                Place::Waiting => gauges.waiting.fetch_add(1, Ordering::Relaxed),
+                Place::Waiting => {
+                    gauges.waiting_tokens.fetch_add(self.tokens, Ordering::Relaxed);
+                    gauges.waiting.fetch_add(1, Ordering::Relaxed)
+                }
                 Place::Running => gauges.running.fetch_add(1, Ordering::Relaxed),
                 Place::Gone => 0,
             };
@@ -64,19 +72,37 @@ impl Ticket {
     }
 }
 
-/// Makes the two ends for one sequence that begins to wait, unless the queue is full.
-pub(crate) fn open(shared: &Arc<Shared>) -> Option<(Outbox, Outputs)> {
-    let limits = &shared.limits;
-    let count = |waiting: usize| (waiting < limits.queue_max).then_some(waiting + 1);
-    shared.gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).ok()?;
+/// The bound that keeps a sequence out of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// So many sequences wait.
+    Sequences(usize),
+    /// So many prompt tokens wait.
+    Tokens(usize),
+}
+
+/// Makes the two ends for one sequence with a prompt of `tokens` tokens that begins to wait, unless the queue is full.
+pub(crate) fn open(shared: &Arc<Shared>, tokens: usize) -> Result<(Outbox, Outputs), Full> {
+    let (limits, gauges) = (&shared.limits, &shared.gauges);
+    let one_more = |waiting: usize| (waiting < limits.queue_max).then_some(waiting + 1);
+    let some_more = |waiting: usize| {
+        (waiting == 0 || waiting + tokens <= limits.queue_tokens_max).then_some(waiting + tokens)
+    };
+    gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).map_err(Full::Sequences)?;
+    if let Err(waiting) = gauges.waiting_tokens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, some_more)
+    {
+        gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+        return Err(Full::Tokens(waiting));
+    }
     let ticket = Arc::new(Ticket {
         place: AtomicU8::new(Place::Waiting as u8),
+        tokens,
         cancelled: AtomicBool::new(false),
         wants_room: AtomicBool::new(false),
     });
     let (sender, receiver) = mpsc::channel(limits.outbox_max + LAST_WORD);
     let outbox = Outbox { sender, ticket: ticket.clone(), shared: shared.clone() };
-    Some((outbox, Outputs { receiver, ticket, shared: shared.clone() }))
+    Ok((outbox, Outputs { receiver, ticket, shared: shared.clone() }))
 }
 
 /// Places of the channel that tokens do not use.

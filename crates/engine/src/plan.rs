@@ -3,7 +3,9 @@
 //! The policy: every running decode first, one token each; when blocks run out for them, one victim at a time gives its
 //! blocks back. Then prompts that have begun, then new ones, in the order of arrival and within the token budget. A
 //! sequence that waits for blocks may be passed by later ones that fit, at most `bypass_max` times; a preempted one is
-//! never passed. While others decode, prompts get what is left of the time that a step may take. Whoever would compute the same block as another one in this very step waits until it can be found.
+//! never passed. While others decode, prompts get what is left of the time that a step may take. One prompt gets no more than
+//! its share of that while others wait for it, unless it is done with what there is. Whoever would compute the same block as
+//! another one in this very step waits until it can be found.
 //!
 //! **Invariant:** whoever can be stepped and is not has a cause that is true. A sequence is preempted only after it got a
 //! token since its last admission, so every admission brings its sequence forward and preemption cannot go on for ever.
@@ -46,6 +48,8 @@ pub struct WaitingView {
     pub look: Look,
     /// It ran before and lost its blocks.
     pub preempted: bool,
+    /// Blocks that must be free beyond its own while others run, since it lost what it had before.
+    pub headroom: usize,
     /// How many later ones were admitted while it waited for blocks.
     pub bypassed: usize,
     pub outbox_full: bool,
@@ -54,9 +58,9 @@ pub struct WaitingView {
 /// All that the planner looks at.
 #[derive(Clone, Debug, Default)]
 pub struct Situation {
-    /// By arrival.
+    /// By class, then by arrival: the last ones give way first.
     pub running: Vec<RunningView>,
-    /// In the order of service: preempted ones first, then by arrival.
+    /// In the order of service.
     pub waiting: Vec<WaitingView>,
     /// Blocks that can be leased: free ones, and those that only the cache keeps.
     pub blocks_free: usize,
@@ -124,6 +128,7 @@ pub fn plan(situation: &Situation, limits: &Limits) -> Plan {
     planner.keep_pace();
     planner.continue_prefills();
     planner.admit();
+    planner.share_what_is_left();
     planner.unblock();
     planner.plan
 }
@@ -135,6 +140,10 @@ struct Planner<'a> {
     budget: usize,
     /// Nanoseconds that it may still take; infinite where nobody waits for its end.
     time: f64,
+    /// Both, as they were when prompts had taken nothing.
+    room: (usize, f64),
+    /// More than one prompt could use them.
+    contended: bool,
     free: usize,
     /// Sequences from here on that decode have been preempted.
     decodes_end: usize,
@@ -156,6 +165,8 @@ impl<'a> Planner<'a> {
             limits,
             budget: limits.max_num_batched_tokens,
             time: f64::INFINITY,
+            room: (limits.max_num_batched_tokens, f64::INFINITY),
+            contended: false,
             free: situation.blocks_free,
             decodes_end: situation.running.len(),
             slow_end: situation.running.len(),
@@ -189,14 +200,19 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Works out what time is left for prompts.
+    /// Works out what room is left for prompts, and whether several want it.
     fn keep_pace(&mut self) {
-        let (Some(pace), false) = (self.situation.pace, self.plan.chunks.is_empty()) else { return };
-        let mut decodes = Work::default();
-        for chunk in &self.plan.chunks {
-            decodes.add_decode(self.situation.running[chunk.running].computed);
+        if let (Some(pace), false) = (self.situation.pace, self.plan.chunks.is_empty()) {
+            let mut decodes = Work::default();
+            for chunk in &self.plan.chunks {
+                decodes.add_decode(self.situation.running[chunk.running].computed);
+            }
+            self.time = pace.left(&decodes);
         }
-        self.time = pace.left(&decodes);
+        self.room = (self.budget, self.time);
+        let begun = self.situation.running.iter().filter(|running| !running.produced);
+        let new = self.situation.waiting.iter().filter(|waiting| !waiting.outbox_full);
+        self.contended = begun.count() + new.count() > 1;
     }
 
     /// Preempts whoever loses least by it: the youngest of those whose clients do not read, else the youngest that
@@ -249,7 +265,8 @@ impl<'a> Planner<'a> {
         for (index, waiting) in self.situation.waiting.iter().enumerate() {
             let blocks = self.limits.blocks_for(waiting.known + 1) - waiting.look.blocks;
             let taken = blocks + waiting.look.idle;
-            let needed = taken + running * self.limits.growth_blocks;
+            let reserve = if running == 0 { 0 } else { waiting.headroom };
+            let needed = taken + reserve.max(running * self.limits.growth_blocks);
             let other = waiting.look.next.and_then(|next| self.under_way.get(&next));
             let found = waiting.look.blocks * self.limits.block_tokens;
             let cause = if waiting.outbox_full {
@@ -301,25 +318,78 @@ impl<'a> Planner<'a> {
         if waiting.preempted { 0 } else { self.limits.bypass_max.saturating_sub(waiting.bypassed) }
     }
 
-    /// Tokens of a prompt, of which `computed` are there, that this step takes: as many as may be and as there is time for. The
-    /// first prompt of a step gets some in any case, and none gets a few that are not worth it.
+    /// Tokens of a prompt, of which `computed` are there, that this step takes: as many as may be and as there is room for; its
+    /// share of that, if it would not be done with all. The first prompt of a step gets some in any case, and none gets a few
+    /// that are not worth it.
     fn chunk(&self, computed: usize, known: usize) -> usize {
-        let most = (known - computed).min(self.limits.prefill_chunk_max).min(self.budget);
-        let Some(Pace { prices, .. }) = self.situation.pace.filter(|_| self.time.is_finite()) else {
-            return most;
-        };
-        let least = most.min(self.limits.prefill_chunk_min);
-        if prices.of_prefill(computed, least) > self.time {
-            return if self.prefilling.is_empty() { least } else { 0 };
+        let all = self.fitting(computed, known - computed, self.budget, self.time);
+        if !self.contended || all == known - computed {
+            return all;
         }
-        prices.prefill_within(self.time, computed, most)
+        let share = |whole: f64| whole * self.limits.prompt_share_percent as f64 / 100.0;
+        let (budget, time) = self.room;
+        let left = |room: f64, whole: f64| room.min(share(whole).max(0.0));
+        let budget = left(self.budget as f64, budget as f64).ceil() as usize;
+        let share = self.fitting(computed, known - computed, budget, left(self.time, time));
+        share.max(self.limits.prefill_chunk_min).min(all)
     }
 
-    fn take(&mut self, computed: usize, tokens: usize, request: RequestId) {
+    /// How many of `wanted` tokens after `computed` fit both `budget` tokens and `time` nanoseconds.
+    fn fitting(&self, computed: usize, wanted: usize, budget: usize, time: f64) -> usize {
+        let most = wanted.min(self.limits.prefill_chunk_max).min(budget);
+        let Some(Pace { prices, .. }) = self.situation.pace.filter(|_| time.is_finite()) else { return most };
+        let least = most.min(self.limits.prefill_chunk_min);
+        if prices.of_prefill(computed, least) > time {
+            return if self.prefilling.is_empty() { least } else { 0 };
+        }
+        prices.prefill_within(time, computed, most)
+    }
+
+    /// Gives prompts that were held to their shares what nobody else has taken.
+    fn share_what_is_left(&mut self) {
+        if !self.contended {
+            return;
+        }
+        for place in 0..self.plan.chunks.len() + self.plan.admit.len() {
+            let (of_running, of_waiting) = (place, place.wrapping_sub(self.plan.chunks.len()));
+            let (computed, known, tokens) = match self.plan.chunks.get(of_running) {
+                Some(chunk) => {
+                    let running = &self.situation.running[chunk.running];
+                    (running.computed, running.known, chunk.tokens)
+                }
+                None => {
+                    let admission = &self.plan.admit[of_waiting];
+                    let waiting = &self.situation.waiting[admission.waiting];
+                    let found = waiting.look.blocks * self.limits.block_tokens;
+                    (found, waiting.known, admission.tokens)
+                }
+            };
+            let (from, wanted) = (computed + tokens, known - computed - tokens);
+            let wanted = wanted.min(self.limits.prefill_chunk_max - tokens).min(self.budget);
+            let more = match self.situation.pace.filter(|_| self.time.is_finite()) {
+                Some(Pace { prices, .. }) => prices.prefill_within(self.time.max(0.0), from, wanted),
+                None => wanted,
+            };
+            if more == 0 {
+                continue;
+            }
+            self.spend(from, more);
+            match self.plan.chunks.get_mut(of_running) {
+                Some(chunk) => chunk.tokens += more,
+                None => self.plan.admit[of_waiting].tokens += more,
+            }
+        }
+    }
+
+    fn spend(&mut self, computed: usize, tokens: usize) {
         self.budget -= tokens;
         if let Some(pace) = self.situation.pace {
             self.time -= pace.prices.of_prefill(computed, tokens);
         }
+    }
+
+    fn take(&mut self, computed: usize, tokens: usize, request: RequestId) {
+        self.spend(computed, tokens);
         if self.prefilling.len() < Cause::NAMED_MAX && !self.prefilling.contains(&request) {
             self.prefilling.push(request);
         }

@@ -1,6 +1,6 @@
 //! Where sequences wait: the inbox that any thread may push into, and the engine's own queue behind it.
 //!
-//! **Invariant:** the queue's order is the order of service: preempted sequences first, then by arrival.
+//! **Invariant:** once arranged, the queue's order is the order of service, which [`fair`](crate::fair) decides.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -85,40 +85,41 @@ impl Inbox {
 /// The sequences that hold no blocks.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// Preempted, by arrival: what has begun is finished first.
-    resumed: Vec<Sequence>,
-    /// Never scheduled, by arrival.
-    arrived: Vec<Sequence>,
+    sequences: Vec<Sequence>,
 }
 
 impl Queue {
     pub fn len(&self) -> usize {
-        self.resumed.len() + self.arrived.len()
+        self.sequences.len()
     }
 
-    pub fn push_arrived(&mut self, sequence: Sequence) {
-        self.arrived.push(sequence);
+    /// Adds a sequence, at the end until the queue is arranged.
+    pub fn push(&mut self, sequence: Sequence) {
+        self.sequences.push(sequence);
     }
 
-    pub fn push_preempted(&mut self, sequence: Sequence) {
-        let place = self.resumed.partition_point(|other| other.id < sequence.id);
-        self.resumed.insert(place, sequence);
+    /// Puts the sequences into the order of service: everyone's index, each once.
+    pub fn arrange(&mut self, order: impl ExactSizeIterator<Item = usize> + Clone) {
+        debug_assert_eq!(order.len(), self.sequences.len());
+        if order.clone().enumerate().all(|(place, index)| place == index) {
+            return;
+        }
+        let mut taken: Vec<Option<Sequence>> = self.sequences.drain(..).map(Some).collect();
+        let arranged = order.map(|index| taken[index].take().expect("everyone is named once"));
+        self.sequences.extend(arranged);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.iter()
     }
 
     /// In the order of service.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
-        self.resumed.iter_mut().chain(&mut self.arrived)
-    }
-
-    /// How many at the front were preempted.
-    pub fn preempted(&self) -> usize {
-        self.resumed.len()
+        self.sequences.iter_mut()
     }
 
     /// Takes out what `wanted` says yes to, in the order of service; it is asked once for each.
     pub fn take(&mut self, mut wanted: impl FnMut(&Sequence) -> bool) -> Vec<Sequence> {
-        let mut taken: Vec<_> = self.resumed.extract_if(.., |sequence| wanted(sequence)).collect();
-        taken.extend(self.arrived.extract_if(.., |sequence| wanted(sequence)));
-        taken
+        self.sequences.extract_if(.., |sequence| wanted(sequence)).collect()
     }
 }

@@ -103,6 +103,11 @@ impl Sampler {
         self.sampling.max_tokens.is_some_and(|max| answer >= max)
     }
 
+    /// Tokens that an answer of `answer` tokens may still get; `usize::MAX` where only the context bounds it.
+    pub fn left(&self, answer: usize) -> usize {
+        self.sampling.max_tokens.map_or(usize::MAX, |max| max.saturating_sub(answer))
+    }
+
     /// Adds biases, then applies penalties.
     fn adjust(&self, logits: &mut [f32]) {
         for (token, bias) in &self.sampling.logit_bias {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use ledger::clock::Ns;
 use ledger::{Cause, Member, Miss, RequestId, Stage, StepId, Timeline};
-use protocol::{Finish, Output, Refusal, TokenId};
+use protocol::{Finish, Output, Refusal, Terms, TokenId};
 
 use crate::Limits;
 use crate::blocks::{Content, Found, Lease, Look};
+use crate::fair::{Claim, Tenant};
 use crate::outputs::{Gone, Outbox};
 use crate::plan::{RunningView, WaitingView};
 use crate::queue::Arrival;
@@ -28,8 +29,18 @@ pub(crate) struct Sequence {
     pub prompt_tokens: usize,
     /// It shares blocks only with sequences of the same salt.
     pub salt: Option<Arc<str>>,
+    pub class: i8,
+    /// The class that it counts as, since it waited so long.
+    pub rank: i8,
+    pub tenant: Arc<Tenant>,
+    pub arrived: Ns,
+    /// When its first token is of no use any more.
+    pub deadline: Option<Ns>,
+    /// How often it lost its blocks.
+    pub preemptions: u32,
     /// What of it is in the cache, as it was last looked for.
     pub found: Found,
+    pub look: Look,
     /// What the cache did for it when it was first admitted.
     pub cached: Cached,
     pub sampler: Sampler,
@@ -65,15 +76,23 @@ pub(crate) struct Running {
 const CAUSES_MAX: usize = 256;
 
 impl Sequence {
-    pub fn new(id: SequenceId, arrival: Arrival, timeline: Timeline) -> Self {
-        let Arrival { submission, outbox, .. } = arrival;
+    pub fn new(id: SequenceId, arrival: Arrival, tenant: Arc<Tenant>, timeline: Timeline) -> Self {
+        let Arrival { submission, outbox, submitted } = arrival;
+        let Terms { priority, first_token_within, .. } = submission.terms;
         Sequence {
             id,
             request: submission.request,
             tokens: submission.prompt.to_vec(),
             prompt_tokens: submission.prompt.len(),
             salt: submission.cache_salt,
+            class: priority,
+            rank: priority,
+            tenant,
+            arrived: submitted,
+            deadline: first_token_within.map(|within| submitted.saturating_add(within.as_nanos() as u64)),
+            preemptions: 0,
             found: Found::default(),
+            look: Look::default(),
             cached: Cached::default(),
             sampler: Sampler::new(submission.sampling, submission.eog, &submission.prompt),
             outbox,
@@ -92,12 +111,45 @@ impl Sequence {
         self.tokens.len() > self.prompt_tokens
     }
 
-    pub fn view(&self, look: Look, preempted: bool) -> WaitingView {
+    /// What decides whether it is first; `price_ns` is what its prompt will take.
+    pub fn claim(&self, price_ns: u64) -> Claim<'_> {
+        Claim {
+            class: self.class,
+            preempted: self.preemptions > 0,
+            tenant: &self.tenant,
+            arrival: self.id.0,
+            arrived: self.arrived,
+            deadline: self.deadline,
+            price_ns,
+        }
+    }
+
+    /// Tokens that need computing before it can go on, after those that the cache has.
+    pub fn lacking(&self, limits: &Limits) -> (usize, usize) {
+        let found = self.look.blocks * limits.block_tokens;
+        (found, self.tokens.len() - found)
+    }
+
+    /// Blocks that must be free beyond its own before it runs again: twice as many each time that it lost what it had, up to
+    /// all that it can still need.
+    fn headroom(&self, limits: &Limits) -> usize {
+        if self.preemptions == 0 {
+            return 0;
+        }
+        let answer = self.tokens.len() - self.prompt_tokens;
+        let longest = self.tokens.len() + self.sampler.left(answer).min(limits.context() - self.tokens.len());
+        let all = limits.blocks_for(longest)
+            - limits.blocks_for(self.tokens.len() + 1).min(limits.blocks_for(longest));
+        all.min(1_usize.checked_shl(self.preemptions).unwrap_or(usize::MAX))
+    }
+
+    pub fn view(&self, limits: &Limits) -> WaitingView {
         WaitingView {
             request: self.request,
             known: self.tokens.len(),
-            look,
-            preempted,
+            look: self.look,
+            preempted: self.preemptions > 0,
+            headroom: self.headroom(limits),
             bypassed: self.bypassed,
             outbox_full: self.outbox.is_full(),
         }
@@ -177,6 +229,11 @@ impl Running {
         }
     }
 
+    /// Who is before whom among those that run: the last one gives way first.
+    pub fn order(&self) -> (i8, SequenceId) {
+        (self.sequence.rank, self.sequence.id)
+    }
+
     /// The stage it is in while it is stepped.
     pub fn stage(&self) -> Stage {
         if self.produced { Stage::Decode } else { Stage::Prefill }
@@ -199,6 +256,7 @@ impl Running {
             prefill_tokens: if self.produced { 0 } else { self.chunk },
             decode_tokens: if self.produced { self.chunk } else { 0 },
             context_tokens: self.computed + self.chunk,
+            service_ns: 0,
         }
     }
 

@@ -17,6 +17,8 @@ pub struct EngineState {
     pub running: usize,
     /// Sequences that wait, preempted ones and those still in the inbox included.
     pub waiting: usize,
+    /// Prompt tokens of those that wait.
+    pub waiting_tokens: usize,
     /// Blocks that can be leased, those that only the cache keeps included.
     pub blocks_free: usize,
     /// Those that only the cache keeps.
@@ -57,6 +59,7 @@ const BETWEEN_STEPS: Ns = Ns::MAX;
 pub(crate) struct Gauges {
     pub running: AtomicUsize,
     pub waiting: AtomicUsize,
+    pub waiting_tokens: AtomicUsize,
     pub blocks_free: AtomicUsize,
     pub blocks_cached: AtomicUsize,
     prompt_tokens: AtomicU64,
@@ -72,6 +75,8 @@ pub(crate) struct Gauges {
     step_began: AtomicU64,
     /// Nanoseconds between two ends of sequences while others wait, smoothed.
     turnover_ns: AtomicU64,
+    /// The same from one admission to the next, for each prompt token admitted.
+    token_ns: AtomicU64,
     records: Mutex<VecDeque<StepRecord>>,
 }
 
@@ -80,6 +85,7 @@ impl Gauges {
         Gauges {
             running: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            waiting_tokens: AtomicUsize::new(0),
             blocks_free: AtomicUsize::new(limits.blocks),
             blocks_cached: AtomicUsize::new(0),
             prompt_tokens: AtomicU64::new(0),
@@ -93,6 +99,7 @@ impl Gauges {
             broken_steps: AtomicUsize::new(0),
             step_began: AtomicU64::new(BETWEEN_STEPS),
             turnover_ns: AtomicU64::new(0),
+            token_ns: AtomicU64::new(0),
             records: Mutex::new(VecDeque::new()),
         }
     }
@@ -102,6 +109,7 @@ impl Gauges {
         EngineState {
             running: self.running.load(Relaxed),
             waiting: self.waiting.load(Relaxed),
+            waiting_tokens: self.waiting_tokens.load(Relaxed),
             blocks_free: self.blocks_free.load(Relaxed),
             blocks_cached: self.blocks_cached.load(Relaxed),
             blocks_total: limits.blocks,
@@ -146,15 +154,22 @@ impl Gauges {
 
     /// A sequence ended `gap_ns` after the one before it, and others wait for its place.
     pub fn place_freed(&self, gap_ns: u64) {
-        let before = self.turnover_ns.load(Relaxed);
-        let after = if before == 0 { gap_ns } else { before - before / 8 + gap_ns / 8 };
-        self.turnover_ns.store(after, Relaxed);
+        smooth(&self.turnover_ns, gap_ns);
     }
 
-    /// When a refused client may find a place: about the time in which one is freed, between 1 and 30 seconds.
-    pub fn retry_after(&self) -> Duration {
-        let turnover = Duration::from_nanos(self.turnover_ns.load(Relaxed));
-        turnover.clamp(Duration::from_secs(1), Duration::from_secs(30))
+    /// Prompts of so many tokens together were admitted `gap_ns` after those before them, and others still wait.
+    pub fn tokens_admitted(&self, tokens: usize, gap_ns: u64) {
+        smooth(&self.token_ns, gap_ns / tokens.max(1) as u64);
+    }
+
+    /// When a refused client may find a place: about the time in which one is freed, between 1 and 60 seconds.
+    pub fn turnover(&self) -> Duration {
+        wait(self.turnover_ns.load(Relaxed))
+    }
+
+    /// When `tokens` prompt tokens fewer will wait, between 1 and 60 seconds.
+    pub fn drained(&self, tokens: usize) -> Duration {
+        wait(self.token_ns.load(Relaxed).saturating_mul(tokens as u64))
     }
 
     pub fn record(&self, record: StepRecord, kept: usize) {
@@ -180,4 +195,13 @@ impl Gauges {
         // A record is pushed whole or not at all, so a panic elsewhere cannot have left the ring half-written.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn smooth(gauge: &AtomicU64, ns: u64) {
+    let before = gauge.load(Relaxed);
+    gauge.store(if before == 0 { ns } else { before - before / 8 + ns / 8 }, Relaxed);
+}
+
+fn wait(ns: u64) -> Duration {
+    Duration::from_nanos(ns).clamp(Duration::from_secs(1), Duration::from_secs(60))
 }

@@ -16,6 +16,7 @@ use ledger::{Cause, Member, Parts, StepId};
 use crate::batch::batch;
 use crate::blocks::{BlockPool, Caching};
 use crate::cost::CostModel;
+use crate::fair::Shares;
 use crate::handle::{Clock, Shared};
 use crate::plan::{Plan, Situation, plan};
 use crate::queue::{Arrival, Queue};
@@ -29,14 +30,16 @@ pub struct Engine<E> {
     executor: E,
     pool: BlockPool,
     queue: Queue,
-    /// By arrival.
+    /// By class, then by arrival.
     running: Vec<Running>,
+    shares: Shares,
     /// What the plan of this step was made from, and the plan.
     situation: Situation,
     plan: Plan,
     /// What kept the engine from its inbox, until when.
     absence: (Cause, Ns),
     last_end: Ns,
+    last_admission: Ns,
     cost: CostModel,
     next_sequence: SequenceId,
     arrivals: Vec<Arrival>,
@@ -58,6 +61,8 @@ impl<E: Executor> Engine<E> {
         let mut step = self.begin();
         self.drain_inbox();
         self.release_cancelled();
+        self.look_up();
+        self.arrange();
         self.survey();
         self.plan = plan(&self.situation, &self.shared.limits);
         self.carry_out_plan();
@@ -140,10 +145,12 @@ impl<E: Executor> Engine<E> {
             executor,
             queue: Queue::default(),
             running: Vec::new(),
+            shares: Shares::default(),
             situation: Situation::default(),
             plan: Plan::default(),
             absence: (Cause::ModelLoading, loaded),
             last_end: loaded,
+            last_admission: loaded,
             cost: CostModel::default(),
             next_sequence: SequenceId(0),
             arrivals: Vec::new(),
@@ -203,7 +210,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use ledger::RequestId;
-    use protocol::{Output, RefusalKind, Sampling, Submission, TokenId};
+    use protocol::{Output, RefusalKind, Sampling, Submission, Terms, TokenId};
 
     use super::*;
     use crate::simulate::{FakeExecutor, VirtualClock};
@@ -216,6 +223,7 @@ mod tests {
             choice: 0,
             prompt,
             cache_salt: None,
+            terms: Terms::default(),
             sampling,
             eog: Arc::new([]),
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use engine::simulate::{FakeExecutor, VirtualClock};
 use engine::{Engine, Limits, Outputs};
 use ledger::{Account, RequestId, Stage};
-use protocol::{Output, Sampling, Submission, TokenId};
+use protocol::{Output, Sampling, Submission, Terms, TokenId};
 
 /// Longer than anything that a busy machine adds by itself.
 const DELAY_MS: u64 = 200;
@@ -21,8 +21,10 @@ fn submission(request: u64, length: u32, max: usize) -> Submission {
     Submission {
         request: RequestId(request),
         choice: 0,
-        prompt: (1..=length).map(TokenId).collect(),
+        // No two requests share a block, so that every prompt is computed.
+        prompt: (0..length).map(|at| TokenId(1 + (at + request as u32) % 40)).collect(),
         cache_salt: None,
+        terms: Terms::default(),
         sampling: Sampling {
             temperature: 0.0,
             max_tokens: Some(max),

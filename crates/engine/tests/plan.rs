@@ -47,6 +47,7 @@ fn waiting(request: u64, known: usize) -> WaitingView {
         known,
         look,
         preempted: false,
+        headroom: 0,
         bypassed: 0,
         outbox_full: false,
     }
@@ -89,12 +90,32 @@ fn check(situation: &Situation, expected: &str) {
 #[test]
 fn decodes_go_first_then_prompts_that_have_begun_then_new_ones() {
     let running = vec![prefilling(1, 5, 13), decoding(2, 8), decoding(3, 3)];
-    check(&situation(running, vec![waiting(4, 40), waiting(5, 2)]), "r1:1, r2:1, r0:8, w0:20, w1 budget");
+    check(&situation(running, vec![waiting(4, 40), waiting(5, 2)]), "r1:1, r2:1, r0:8, w0:18, w1:2");
 }
 
 #[test]
 fn a_prompt_takes_at_most_its_chunk() {
-    check(&situation(vec![], vec![waiting(1, 90), waiting(2, 70)]), "w0:20, w1:10");
+    check(&situation(vec![], vec![waiting(1, 90)]), "w0:20");
+}
+
+#[test]
+fn a_prompt_takes_its_share_while_others_wait_and_what_they_leave() {
+    check(&situation(vec![], vec![waiting(1, 90), waiting(2, 70)]), "w0:15, w1:15");
+    check(&situation(vec![], vec![waiting(1, 90), waiting(2, 5)]), "w0:20, w1:5");
+    check(&situation(vec![], vec![waiting(1, 90), waiting(2, 12), waiting(3, 9)]), "w0:15, w1:12, w2:3");
+    check(&situation(vec![], vec![waiting(1, 19), waiting(2, 70)]), "w0:19, w1:11");
+    check(&situation(vec![prefilling(1, 5, 90)], vec![waiting(2, 8)]), "r0:20, w0:8");
+    check(&situation(vec![prefilling(1, 5, 90), prefilling(2, 9, 80)], vec![]), "r0:15, r1:15");
+}
+
+#[test]
+fn who_was_preempted_often_waits_for_more_room() {
+    let often = |headroom| WaitingView { preempted: true, headroom, ..waiting(2, 15) };
+    // Ten blocks are free, of which it needs two.
+    let with = |headroom| situation(vec![decoding(1, 95)], vec![often(headroom)]);
+    check(&with(8), "r0:1, w0:15");
+    check(&with(9), "r0:1, w0 blocks");
+    check(&situation(vec![], vec![often(100)]), "w0:15");
 }
 
 #[test]
@@ -227,16 +248,16 @@ fn prompts_take_what_time_the_decodes_leave() {
     let with = |pace, waiting| Situation { pace, ..situation(vec![decoding(1, 8)], waiting) };
     let prompts = || vec![waiting(2, 40), waiting(3, 40)];
     // 15 for the decode alone.
-    check(&with(None, prompts()), "r0:1, w0:20, w1:9");
+    check(&with(None, prompts()), "r0:1, w0:15, w1:14");
+    // What the first one's share leaves is too little for a chunk of its own.
     check(&with(pace(26.5), prompts()), "r0:1, w0:11, w1 time");
-    // What is left is too little for a chunk of its own.
-    check(&with(pace(40.0), prompts()), "r0:1, w0:20, w1 time");
-    check(&with(pace(1000.0), prompts()), "r0:1, w0:20, w1:9");
+    check(&with(pace(40.0), prompts()), "r0:1, w0:12, w1:12");
+    check(&with(pace(1000.0), prompts()), "r0:1, w0:15, w1:14");
     // A target that the decodes alone miss leaves half of their time.
     check(&with(pace(1.0), prompts()), "r0:1, w0:7, w1 time");
     // Nobody waits for the end of a step without a decode.
     let alone = Situation { pace: pace(1.0), ..situation(vec![], prompts()) };
-    check(&alone, "w0:20, w1:10");
+    check(&alone, "w0:15, w1:15");
 }
 
 /// Not only what a run leads to: whatever the types allow.
@@ -252,6 +273,7 @@ fn any_situation_gets_a_plan_that_the_oracle_accepts() {
         limits.prefill_chunk_min = dice.between(1, 8);
         limits.blocks = dice.between(2, 40);
         limits.growth_blocks = dice.between(0, 2);
+        limits.prompt_share_percent = dice.between(1, 100);
         limits.bypass_max = dice.between(0, 4);
         let situation = any_situation(&mut dice, &limits);
         let plan = plan(&situation, &limits);
@@ -305,6 +327,7 @@ fn any_situation(dice: &mut Dice, limits: &Limits) -> Situation {
             known,
             look,
             preempted: index < preempted,
+            headroom: if index < preempted { dice.between(0, 8) } else { 0 },
             bypassed: dice.between(0, limits.bypass_max),
             outbox_full: index < preempted && dice.chance(0.3),
         });

@@ -9,7 +9,7 @@ use ledger::{Miss, RequestId};
 use models::families::FAMILIES;
 use models::testing::{Random, tiny_model};
 use models::{KvCache, LoadOptions, Model};
-use protocol::{Output, Sampling, Submission, TokenId, TokenLogprob};
+use protocol::{Output, Sampling, Submission, Terms, TokenId, TokenLogprob};
 
 const ANSWER: usize = 20;
 const BLOCK_TOKENS: usize = 16;
@@ -61,6 +61,7 @@ impl House {
             choice: 0,
             prompt: prompt.into(),
             cache_salt: salt.map(Arc::from),
+            terms: Terms::default(),
             sampling,
             eog: Arc::new([]),
         };

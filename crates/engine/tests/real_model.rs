@@ -9,7 +9,7 @@ use engine::{CpuExecutor, Engine, Limits, Outputs, Progress};
 use kernels::KvDtype;
 use ledger::{RequestId, Stage};
 use models::{KvCache, LoadOptions, Model};
-use protocol::{Output, Sampling, Submission, TokenId, TokenLogprob};
+use protocol::{Output, Sampling, Submission, Terms, TokenId, TokenLogprob};
 
 const ANSWER: usize = 24;
 
@@ -70,6 +70,7 @@ impl House {
             choice: 0,
             prompt: PROMPTS[index].iter().copied().map(TokenId).collect(),
             cache_salt: None,
+            terms: Terms::default(),
             sampling: Sampling {
                 temperature: 0.0,
                 max_tokens: Some(ANSWER),

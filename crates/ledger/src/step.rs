@@ -98,6 +98,9 @@ pub struct Member {
     pub decode_tokens: usize,
     /// Tokens in the request's KV after the step.
     pub context_tokens: usize,
+    /// Nanoseconds of the step's computation that are put down to this request: all of it, divided by what the cost model
+    /// thinks each member's tokens take. An estimate, since members are computed together.
+    pub service_ns: u64,
 }
 
 /// One engine step.

@@ -19,5 +19,5 @@ pub use output::{Finish, Output, TokenLogprob, TopLogprob};
 pub use refusal::{Refusal, RefusalKind};
 pub use request::{Input, Request};
 pub use sampling::Sampling;
-pub use submission::Submission;
+pub use submission::{PRIORITIES, Submission, Terms};
 pub use token::TokenId;

@@ -19,6 +19,8 @@ pub enum RefusalKind {
     RateLimited,
     /// The server is full, loading, or draining.
     Unavailable,
+    /// What was asked for cannot be done in the time that the client gave.
+    Deadline,
     /// A bug or a fault of ours.
     Internal,
 }

@@ -21,6 +21,7 @@ pub fn examine(situation: &Situation, plan: &Plan, limits: &Limits) -> Result<()
     oracle.nobody_is_preempted_without_progress()?;
     oracle.nothing_is_computed_twice()?;
     oracle.pace_is_kept()?;
+    oracle.nobody_takes_more_than_its_share()?;
     for (place, cause) in &plan.left_out {
         oracle
             .cause_is_true(*place, cause)
@@ -236,6 +237,57 @@ impl Oracle<'_> {
         ensure(least || fits, "prompts take no more time than there is")
     }
 
+    /// Where somebody gets nothing for lack of budget or time, nobody got more than its share of it, save who is done.
+    fn nobody_takes_more_than_its_share(&self) -> Result<(), String> {
+        let any = |short: fn(&Cause) -> bool| self.plan.left_out.iter().any(|(_, cause)| short(cause));
+        let of_tokens = any(|cause| matches!(cause, Cause::TokenBudget { .. }));
+        let of_time = any(|cause| matches!(cause, Cause::StepTime { .. }));
+        let chunks =
+            self.plan.chunks.iter().map(|chunk| (&self.situation.running[chunk.running], chunk.tokens));
+        let decodes = chunks.clone().filter(|(running, _)| running.produced).count();
+        let begun = chunks
+            .filter(|(running, _)| !running.produced)
+            .map(|(running, tokens)| (running.computed, tokens, running.known));
+        let new = self.plan.admit.iter().map(|admission| {
+            let waiting = &self.situation.waiting[admission.waiting];
+            (waiting.look.blocks * self.limits.block_tokens, admission.tokens, waiting.known)
+        });
+        let share = self.limits.prompt_share_percent as f64 / 100.0;
+        let by_tokens = share * (self.limits.max_num_batched_tokens - decodes) as f64;
+        let time = self.situation.pace.map(|pace| {
+            let mut work = Work::default();
+            for chunk in &self.plan.chunks {
+                let running = &self.situation.running[chunk.running];
+                if running.produced {
+                    work.add_decode(running.computed);
+                }
+            }
+            (pace.prices, share * (self.time_limit(&pace) - pace.prices.forecast(&work)))
+        });
+        for (computed, tokens, _) in
+            begun.chain(new).filter(|(computed, tokens, known)| computed + tokens < *known)
+        {
+            let least = self.limits.prefill_chunk_min;
+            // What is too little for a chunk that is worth it may be left for nobody else.
+            let in_tokens = !of_tokens || tokens <= least || (tokens as f64) < by_tokens + 1.0;
+            let in_time = time.is_none_or(|(prices, time)| {
+                let depths = self.plan.left_out.iter().map(|(place, _)| match place {
+                    Place::Running(index) => self.situation.running[*index].computed,
+                    Place::Waiting(index) => {
+                        self.situation.waiting[*index].look.blocks * self.limits.block_tokens
+                    }
+                });
+                let spare = depths.map(|depth| prices.of_prefill(depth, least)).fold(0.0, f64::max);
+                !of_time
+                    || tokens <= least
+                    || prices.of_prefill(computed, tokens)
+                        <= time.max(prices.of_prefill(computed, least)) * (1.0 + 1e-9) + spare
+            });
+            ensure(in_tokens && in_time, "nobody takes more than its share while others get nothing")?;
+        }
+        Ok(())
+    }
+
     fn blocks_are_short(
         &self,
         index: usize,
@@ -248,8 +300,9 @@ impl Oracle<'_> {
             self.situation.waiting[index].known / self.limits.block_tokens + 1 - look.blocks + look.idle;
         let before = self.plan.admit.iter().filter(|admission| admission.waiting < index);
         let running = self.situation.running.len() - self.preempted_for_blocks() + before.clone().count();
+        let reserve = if running == 0 { 0 } else { self.situation.waiting[index].headroom };
         ensure(
-            needed == own + running * self.limits.growth_blocks,
+            needed == own + reserve.max(running * self.limits.growth_blocks),
             "it needs its tokens' blocks and the reserve",
         )?;
         let leased: usize = self.plan.chunks.iter().map(|chunk| chunk.blocks).sum();

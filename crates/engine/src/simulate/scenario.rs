@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ledger::clock::Ns;
 use ledger::{Cause, RequestId, Stage, Timeline};
-use protocol::{Finish, Output, Sampling, Submission, TokenId};
+use protocol::{Finish, Output, RefusalKind, Sampling, Submission, Terms, TokenId};
 
 use super::{Dice, FakeExecutor, FakeModel, VirtualClock, examine};
 use crate::plan::WaitingView;
@@ -29,6 +30,8 @@ pub struct Scenario {
     pub slow_share: f64,
     /// How many prompts begin like others, of which there are [`STEMS`].
     pub alike: f64,
+    /// Whether requests come in classes, of several tenants, and some with deadlines.
+    pub terms: bool,
 }
 
 /// What the fake executor takes for each position that a token attends to.
@@ -53,6 +56,8 @@ pub struct Report {
     pub waits_for_prefix: usize,
     /// Steps in which somebody waited because the step was long enough.
     pub cut_short: usize,
+    /// Requests that were told that their deadlines could not be met.
+    pub hopeless: usize,
     /// Steps that the longest wait at the head of the queue took.
     pub head_wait_max: u64,
     /// Summary of all tokens handed out, for comparing runs.
@@ -174,11 +179,13 @@ impl<'a> Run<'a> {
             prompt[..shared].fill_with(|| TokenId(stem.between(0, vocabulary - 1) as u32));
         }
         let salt = [None, None, Some("one"), Some("two")][dice.between(0, 3)];
+        let terms = if self.scenario.terms { any_terms(dice) } else { Terms::default() };
         let submission = Submission {
             request: RequestId(self.report.submitted as u64),
             choice: 0,
             prompt: prompt.into(),
             cache_salt: salt.map(Arc::from),
+            terms,
             sampling,
             eog: Arc::new([TokenId(0)]),
         };
@@ -251,7 +258,7 @@ impl<'a> Run<'a> {
         }
         // Requests are numbered as they come.
         let order = |waiting: &WaitingView| (!waiting.preempted, waiting.request);
-        if !situation.waiting.iter().is_sorted_by_key(order) {
+        if !self.scenario.terms && !situation.waiting.iter().is_sorted_by_key(order) {
             return Err(format!("the queue is out of order: {:?}", situation.waiting));
         }
         let head =
@@ -315,6 +322,13 @@ impl<'a> Run<'a> {
                     self.report.cancelled += 1;
                     return Ok(true);
                 }
+                Output::Failed { refusal, timeline } if refusal.kind == RefusalKind::Deadline => {
+                    check_timeline(&timeline, client.since, now)?;
+                    self.report.hopeless += 1;
+                    let within = client.submission.terms.first_token_within;
+                    let none = client.answer.is_empty();
+                    return if within.is_some() && none { Ok(true) } else { Err(refusal.message) };
+                }
                 other => return Err(format!("an output that nothing asked for: {other:?}")),
             }
         }
@@ -350,6 +364,15 @@ impl<'a> Run<'a> {
             return Err(format!("seed {}: something is left at the end: {state:?}", self.scenario.seed));
         }
         Ok(self.report)
+    }
+}
+
+/// Few classes and tenants, so that they meet.
+fn any_terms(dice: &mut Dice) -> Terms {
+    Terms {
+        priority: [-2, 0, 0, 0, 3][dice.between(0, 4)],
+        tenant: [None, Some("many"), Some("many"), Some("few")][dice.between(0, 3)].map(Arc::from),
+        first_token_within: dice.chance(0.2).then(|| Duration::from_micros(dice.between(1, 100_000) as u64)),
     }
 }
 

@@ -25,7 +25,6 @@ impl<E: Executor> Engine<E> {
     /// Tells everyone who is left out why.
     fn note_waits(&mut self) {
         let now = self.shared.now();
-        let preempted = self.queue.preempted();
         let mut waiting = self.queue.iter_mut().enumerate();
         for (place, cause) in &self.plan.left_out {
             match place {
@@ -41,7 +40,7 @@ impl<E: Executor> Engine<E> {
                         let before = self.plan.admit.partition_point(|admission| admission.waiting < *index);
                         sequence.bypassed += self.plan.admit.len() - before;
                     }
-                    let stage = if *index < preempted { Stage::Preempted } else { Stage::Queue };
+                    let stage = if sequence.preemptions > 0 { Stage::Preempted } else { Stage::Queue };
                     sequence.wait(stage, cause, now);
                 }
             }
@@ -55,6 +54,7 @@ impl<E: Executor> Engine<E> {
 
     /// Moves admitted sequences from the queue to the running ones.
     fn admit(&mut self) {
+        let now = self.shared.now();
         let mut admissions = self.plan.admit.iter().peekable();
         let mut index = 0;
         let admitted = self.queue.take(|_| {
@@ -63,6 +63,13 @@ impl<E: Executor> Engine<E> {
             wanted
         });
         debug_assert_eq!(admitted.len(), self.plan.admit.len(), "every admission names a waiting sequence");
+        if !admitted.is_empty() {
+            let tokens = admitted.iter().map(|sequence| sequence.prompt_tokens).sum();
+            if self.queue.len() > 0 {
+                self.shared.gauges.tokens_admitted(tokens, now.saturating_sub(self.last_admission));
+            }
+            self.last_admission = now;
+        }
         // All take what they found before any takes more: that may cost the cache blocks, but not these.
         let mut begun = Vec::with_capacity(admitted.len());
         for (mut sequence, admission) in admitted.into_iter().zip(&self.plan.admit) {
@@ -70,6 +77,7 @@ impl<E: Executor> Engine<E> {
                 sequence.outbox.confirm_cancel(sequence.timeline);
                 continue;
             }
+            self.shares.had_its_turn(sequence.class, now);
             let lease = self.pool.adopt(sequence.request, &sequence.found);
             let tokens = lease.blocks().len() * self.shared.limits.block_tokens;
             if !sequence.has_begun() {
@@ -82,12 +90,12 @@ impl<E: Executor> Engine<E> {
         }
         for (mut running, blocks) in begun {
             assert!(running.lease.extend(blocks), "the planner admits within the blocks there are");
-            let place = self.running.partition_point(|other| other.sequence.id < running.sequence.id);
+            let place = self.running.partition_point(|other| other.order() < running.order());
             self.running.insert(place, running);
         }
     }
 
-    /// Takes the blocks of those who must give way; they wait at the queue's front and keep their tokens.
+    /// Takes the blocks of those who must give way; they wait, first of their class, and keep their tokens.
     fn preempt(&mut self) {
         if self.plan.preempt.is_empty() {
             return;
@@ -109,10 +117,11 @@ impl<E: Executor> Engine<E> {
                 cause.is_some()
             })
             .collect();
-        for Running { sequence, lease, .. } in preempted {
+        for Running { mut sequence, lease, .. } in preempted {
             drop(lease);
             if sequence.outbox.starts_waiting() {
-                self.queue.push_preempted(sequence);
+                sequence.preemptions += 1;
+                self.queue.push(sequence);
             } else {
                 sequence.outbox.confirm_cancel(sequence.timeline);
             }

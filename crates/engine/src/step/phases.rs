@@ -37,7 +37,11 @@ impl<E: Executor> Engine<E> {
             }
             timeline.enter(Stage::Handoff, (*until).max(arrival.submitted));
             timeline.enter(Stage::Queue, now);
-            self.queue.push_arrived(Sequence::new(self.next_sequence, arrival, timeline));
+            let name = arrival.submission.terms.tenant.as_ref();
+            let weights = &self.shared.limits.tenant_weights;
+            let weight = name.and_then(|name| weights.get(&**name)).copied().unwrap_or(1);
+            let tenant = self.shares.enter(name, weight);
+            self.queue.push(Sequence::new(self.next_sequence, arrival, tenant, timeline));
             self.next_sequence = SequenceId(self.next_sequence.0 + 1);
         }
         self.arrivals = arrivals;
@@ -57,24 +61,64 @@ impl<E: Executor> Engine<E> {
         }
     }
 
+    /// Looks for everyone's beginning in the cache, and refuses those whose first token would come too late.
+    pub(super) fn look_up(&mut self) {
+        let now = self.shared.now();
+        self.pool.tell_time(now);
+        for sequence in self.queue.iter_mut() {
+            let mut found = std::mem::take(&mut sequence.found);
+            sequence.look = self.pool.look(&mut found, &sequence.content(), sequence.has_begun());
+            sequence.found = found;
+        }
+        let (prices, limits) = (self.cost.prices(), &self.shared.limits);
+        let soonest = |sequence: &Sequence| {
+            let (found, lacking) = sequence.lacking(limits);
+            now.saturating_add(prices.of_prefill(found, lacking) as u64)
+        };
+        let hopeless = self.queue.take(|sequence| {
+            !sequence.has_begun() && sequence.deadline.is_some_and(|deadline| deadline < soonest(sequence))
+        });
+        for sequence in hopeless {
+            let late = soonest(&sequence).saturating_sub(sequence.deadline.unwrap_or(now));
+            let refusal = Refusal::new(
+                RefusalKind::Deadline,
+                format!(
+                    "the first token would come at least {} ms after its deadline (`ttft_deadline_ms`): the request waited \
+                     {} ms; try again later, or allow more time",
+                    late.div_ceil(1_000_000),
+                    now.saturating_sub(sequence.arrived) / 1_000_000,
+                ),
+            );
+            sequence.outbox.fail(refusal.retry_after(self.shared.gauges.turnover()), sequence.timeline);
+        }
+    }
+
+    /// Puts those that wait into the order of service.
+    pub(super) fn arrange(&mut self) {
+        let (prices, limits, now) = (self.cost.prices(), &self.shared.limits, self.shared.now());
+        let claim = |sequence| {
+            let (found, lacking) = Sequence::lacking(sequence, limits);
+            sequence.claim((prices.of_prefill(found, lacking) as u64).max(lacking as u64))
+        };
+        let claims: Vec<_> = self.queue.iter().map(claim).collect();
+        let order = self.shares.order(&claims, now, limits.aging_ns);
+        drop(claims);
+        self.queue.arrange(order.iter().map(|(index, _)| *index));
+        for (sequence, (_, rank)) in self.queue.iter_mut().zip(order) {
+            sequence.rank = rank;
+        }
+    }
+
     /// Writes down what the planner looks at.
     pub(super) fn survey(&mut self) {
-        let preempted = self.queue.preempted();
-        let pool = &self.pool;
-        pool.tell_time(self.shared.now());
+        let limits = &self.shared.limits;
         let situation = &mut self.situation;
         situation.running.clear();
         situation.running.extend(self.running.iter().map(Running::view));
         situation.waiting.clear();
-        let waiting = self.queue.iter_mut().enumerate();
-        situation.waiting.extend(waiting.map(|(index, sequence)| {
-            let mut found = std::mem::take(&mut sequence.found);
-            let look = pool.look(&mut found, &sequence.content(), sequence.has_begun());
-            sequence.found = found;
-            sequence.view(look, index < preempted)
-        }));
-        situation.blocks_free = pool.available();
-        let target_ns = self.shared.limits.itl_target_ns as f64;
+        situation.waiting.extend(self.queue.iter().map(|sequence| sequence.view(limits)));
+        situation.blocks_free = self.pool.available();
+        let target_ns = limits.itl_target_ns as f64;
         situation.pace = (target_ns > 0.0).then(|| Pace { target_ns, prices: self.cost.prices() });
     }
 
@@ -99,6 +143,7 @@ impl<E: Executor> Engine<E> {
         let executed = catch_unwind(AssertUnwindSafe(|| executor.execute(batch, &mut step.parts)));
         let logits = executed.unwrap_or_else(|panic| Err(ExecuteError::Panicked(message(&*panic))))?;
         let ended = self.shared.now();
+        self.charge(step, ended.saturating_sub(began));
         for running in self.running.iter_mut().filter(|running| running.chunk > 0) {
             let next = if running.samples() { Stage::Sample } else { Stage::PrefillWait };
             running.sequence.timeline.enter(next, ended);
@@ -115,6 +160,35 @@ impl<E: Executor> Engine<E> {
         }
         self.shared.gauges.step_went_well();
         Ok(logits)
+    }
+
+    /// Divides what the step's computation took among its members, by what their tokens are thought to take, and puts it down to
+    /// their tenants.
+    fn charge(&self, step: &mut Step, took_ns: u64) {
+        let prices = self.cost.prices();
+        let price = |member: &Member| match member.decode_tokens {
+            0 => prices.of_prefill(member.context_tokens - member.prefill_tokens, member.prefill_tokens),
+            tokens => prices.of_decode(member.context_tokens - tokens),
+        };
+        let known: f64 = step.members.iter().map(price).sum();
+        // While nothing is known, every token counts the same.
+        let tokens: usize =
+            step.members.iter().map(|member| member.prefill_tokens + member.decode_tokens).sum();
+        let mut left = took_ns;
+        let running = self.running.iter().filter(|running| running.chunk > 0);
+        for (member, running) in step.members.iter_mut().zip(running) {
+            let share = match known > 0.0 {
+                true => price(member) / known,
+                false => (member.prefill_tokens + member.decode_tokens) as f64 / tokens as f64,
+            };
+            member.service_ns = ((took_ns as f64 * share).round() as u64).min(left);
+            left -= member.service_ns;
+            running.sequence.tenant.charge(member.service_ns);
+        }
+        // What rounding leaves goes to the last one, so that the sum is exact.
+        if let Some(last) = step.members.last_mut() {
+            last.service_ns += left;
+        }
     }
 
     /// Test only: makes the step's computation longer.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::simulate::{FakeExecutor, FakeModel, VirtualClock};
 use engine::{Engine, Handle, Limits, Outputs, Progress};
 use ledger::{RequestId, StepId, Timeline};
-use protocol::{Finish, Output, Refusal, Sampling, Submission, TokenId};
+use protocol::{Finish, Output, Refusal, Sampling, Submission, Terms, TokenId};
 
 pub const VOCABULARY: usize = 64;
 
@@ -38,6 +38,7 @@ pub fn submission(request: u64, prompt: Arc<[TokenId]>, sampling: Sampling) -> S
         choice: 0,
         prompt,
         cache_salt: None,
+        terms: Terms::default(),
         sampling,
         eog: Arc::new([END]),
     }

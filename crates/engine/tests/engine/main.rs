@@ -4,4 +4,5 @@ mod faults;
 mod field_cases;
 mod harness;
 mod lifecycle;
+mod terms;
 mod thread;
