@@ -72,6 +72,7 @@ impl Answer {
                     choice,
                     prompt: Arc::clone(&tokens),
                     cache_salt: request.cache_salt.clone(),
+                    terms: request.terms.clone(),
                     sampling,
                     eog: Arc::clone(&served.text.eog),
                 };

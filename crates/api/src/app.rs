@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::header::HeaderName;
 use protocol::{Limits, Refusal, RefusalKind};
 
 use crate::Backend;
@@ -19,6 +20,8 @@ pub struct App {
     pub limits: Limits,
     /// Keys that clients may present; empty: none is asked for.
     pub keys: Vec<String>,
+    /// The header that names the tenant, for servers behind a gateway that sets it; else whoever holds a key is a tenant.
+    pub tenant_header: Option<HeaderName>,
     /// Whether the listener is on a loopback address (keyless servers then check the Host header).
     pub loopback: bool,
     /// How often a silent stream says that it lives.
@@ -57,6 +60,7 @@ impl App {
             models,
             limits: Limits::default(),
             keys: Vec::new(),
+            tenant_header: None,
             loopback: true,
             keepalive: Self::KEEPALIVE,
             throttle: Throttle::new(Self::REQUESTS_MAX),

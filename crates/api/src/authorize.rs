@@ -7,6 +7,7 @@
 //! **Invariant:** how long a comparison takes says nothing about a key but its length.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use hyper::header::{self, HeaderMap};
 use hyper::http::request::Parts;
@@ -16,6 +17,9 @@ use subtle::ConstantTimeEq;
 use crate::App;
 use crate::errors::Fault;
 use crate::exchange::text;
+
+/// Bytes of a tenant's name.
+const TENANT_BYTES_MAX: usize = 256;
 
 /// Who asks: the holder of one of the keys, by its place in the list, or anyone where there are none. Accounts are
 /// shown to the tenant they belong to and to nobody else.
@@ -36,6 +40,24 @@ pub fn check(app: &App, head: &Parts) -> Result<Tenant, Fault> {
 /// A foreign page, where there are no keys that would keep it out.
 pub fn check_open(app: &App, head: &Parts) -> Result<(), Fault> {
     if app.keys.is_empty() { admit(app, &head.headers).map(drop) } else { Ok(()) }
+}
+
+/// Whose share of the service the request takes: the configured header's word, else the holder of the key.
+///
+/// # Errors
+/// A header that is no text or too long.
+pub fn tenant_name(app: &App, headers: &HeaderMap, tenant: Tenant) -> Result<Option<Arc<str>>, Refusal> {
+    if let Some(name) = &app.tenant_header
+        && let Some(value) = headers.get(name)
+    {
+        let named = value.to_str().ok().map(str::trim).filter(|text| text.len() <= TENANT_BYTES_MAX);
+        let wrong = || {
+            let message = format!("the header {name} must be ASCII text of at most {TENANT_BYTES_MAX} bytes");
+            Refusal::new(RefusalKind::Invalid, message)
+        };
+        return named.ok_or_else(wrong).map(|text| Some(Arc::from(text)));
+    }
+    Ok(tenant.0.map(|key| Arc::from(app.keys[key].as_str())))
 }
 
 fn admit(app: &App, headers: &HeaderMap) -> Result<Tenant, Fault> {
@@ -166,6 +188,22 @@ mod tests {
         ] {
             assert_eq!(check(&[], &[(header::HOST, host)]), Err(403), "{host}");
         }
+    }
+
+    #[test]
+    fn a_tenant_is_named_by_the_header_if_there_is_one_else_by_its_key() {
+        let name = HeaderName::from_static("x-tenant-id");
+        let app = |tenant_header| App { keys: vec!["sk-one".into()], tenant_header, ..App::for_tests() };
+        let named = |tenant_header, sent: &str, tenant| {
+            let mut headers = HeaderMap::new();
+            headers.append("x-tenant-id", HeaderValue::from_bytes(sent.as_bytes()).unwrap());
+            tenant_name(&app(tenant_header), &headers, tenant).map(|name| name.map(|name| name.to_string()))
+        };
+        assert_eq!(named(Some(name.clone()), " acme ", Tenant(Some(0))), Ok(Some("acme".into())));
+        assert_eq!(named(None, "acme", Tenant(Some(0))), Ok(Some("sk-one".into())), "nobody asked for it");
+        assert_eq!(named(None, "acme", Tenant(None)), Ok(None));
+        let refusal = named(Some(name), &"x".repeat(257), Tenant(None)).unwrap_err();
+        assert!(refusal.message.contains("x-tenant-id"), "{refusal}");
     }
 
     #[test]

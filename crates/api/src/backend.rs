@@ -45,6 +45,8 @@ pub struct BackendState {
     /// KV blocks that can be leased, those that only the prefix cache keeps included.
     pub blocks_free: usize,
     pub blocks_cached: usize,
+    /// Prompt tokens of those that wait.
+    pub waiting_tokens: usize,
     pub blocks_total: usize,
     /// Tokens of all prompts so far, and those of them that came from the prefix cache.
     pub prompt_tokens: u64,

@@ -193,6 +193,7 @@ fn refused(kind: RefusalKind) -> Row {
             row(S::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"))
         }
         RefusalKind::Unavailable => row(S::SERVICE_UNAVAILABLE, SERVER, Some("unavailable")),
+        RefusalKind::Deadline => row(S::SERVICE_UNAVAILABLE, SERVER, Some("deadline_unreachable")),
         RefusalKind::Internal => row(S::INTERNAL_SERVER_ERROR, SERVER, Some("internal_error")),
     }
 }

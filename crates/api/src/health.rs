@@ -35,6 +35,7 @@ struct ModelState {
     waiting: usize,
     blocks_free: usize,
     blocks_cached: usize,
+    waiting_tokens: usize,
     blocks_total: usize,
     /// Tokens of all prompts so far, and those of them that came from the prefix cache.
     prompt_tokens: u64,
@@ -62,6 +63,7 @@ pub fn ready(app: &App) -> Result<Response<FrameBody>, Fault> {
             waiting: state.waiting,
             blocks_free: state.blocks_free,
             blocks_cached: state.blocks_cached,
+            waiting_tokens: state.waiting_tokens,
             blocks_total: state.blocks_total,
             prompt_tokens: state.prompt_tokens,
             cached_tokens: state.cached_tokens,

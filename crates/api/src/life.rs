@@ -3,6 +3,7 @@
 //! **Invariant:** every frame that carries tokens is matched with the moment it was handed to the socket, in order.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::authorize::Tenant;
 use ledger::clock::{Ns, unix_ns};
@@ -58,6 +59,11 @@ impl Life {
             choices: Vec::new(),
             writing: VecDeque::new(),
         }
+    }
+
+    /// How long ago its first byte arrived.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(now_ns().saturating_sub(self.opened))
     }
 
     /// On the way to the engine: the request leaves its stage and enters `stage`.

@@ -110,11 +110,12 @@ async fn prepare(
 ) -> Result<Prepared, Fault> {
     life.enter(Stage::Authorize);
     life.tenant = authorize::check(app, &exchange.head)?;
+    let tenant = authorize::tenant_name(app, &exchange.head.headers, life.tenant)?;
     life.enter(Stage::ReadBody);
     let body = exchange.read_json(&app.limits).await?;
     life.enter(Stage::Parse);
     let size = body.len();
-    let request = heavy(size, || format.parse(life.id, &body, &app.limits))?;
+    let mut request = heavy(size, || format.parse(life.id, &body, &app.limits))?;
     life.ignored.clone_from(&request.ignored);
     life.enter(Stage::Throttle);
     check_serving(app)?;
@@ -136,6 +137,10 @@ async fn prepare(
     }
     life.enter(Stage::Handoff);
     life.fork(prompts.len() * request.n);
+    request.terms.tenant = tenant;
+    if let Some(within) = &mut request.terms.first_token_within {
+        *within = within.saturating_sub(life.age());
+    }
     let answer = Answer::submit(served, &request, &prompts)?;
     let wire = format.wire(Head::of(&request, &served.names[0], reply::unix_seconds()));
     Ok(Prepared { request, answer, wire, place })

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hyper::header::HeaderName;
 
 use crate::bytesize::ByteSize;
 use crate::span::Span;
@@ -43,6 +44,10 @@ pub struct ServeFlags {
     /// Key that clients must send as `Authorization: Bearer KEY`; may be given several times.
     #[arg(long = "api-key", env = "FIRSTLIGHT_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub api_keys: Vec<String>,
+    /// Header that names the tenant whose share of the service a request takes, such as X-Tenant-Id; for servers behind a
+    /// gateway that sets it, since any client could [default: each API key is a tenant].
+    #[arg(long, value_name = "HEADER")]
+    pub tenant_header: Option<HeaderName>,
     /// Name(s) that requests use for the model, the first one being the one that answers carry [default: the model's own].
     #[arg(long = "served-model-name", value_name = "NAME", num_args = 1..)]
     pub served_model_names: Vec<String>,
@@ -71,12 +76,24 @@ pub struct EngineFlags {
     /// Sequences that wait before new ones are refused with 503.
     #[arg(long, default_value_t = 1024, value_name = "N")]
     pub max_queue: usize,
+    /// Prompt tokens that wait before new requests are refused with 503 [default: eight times what the KV memory holds].
+    #[arg(long, value_name = "TOKENS")]
+    pub max_queue_tokens: Option<usize>,
+    /// Share of a step's room for prompts, in percent, that one long prompt may take while others wait.
+    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub prompt_share: u8,
+    /// Time without a turn after which a class of requests (`priority`) counts as one class better, such as 10s; 0 for never.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = span_or_zero)]
+    pub priority_aging: Span,
+    /// A tenant's weight in the sharing of the service, as TENANT=WEIGHT; may be given several times [default: 1 each].
+    #[arg(long = "tenant-weight", value_name = "TENANT=WEIGHT", value_parser = tenant_weight)]
+    pub tenant_weights: Vec<(String, u32)>,
     /// Memory for the KV cache, such as 512MiB or 4GiB.
     #[arg(long, default_value = "2GiB", value_name = "BYTES")]
     pub kv_memory: ByteSize,
     /// Time between two tokens of a running answer that prompts computed beside it may cost, such as 100ms: engine steps are
     /// kept that short (or half as long again as the answers alone, if that is longer). 0 sets no limit.
-    #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = itl_target)]
+    #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = span_or_zero)]
     pub itl_target: Span,
     /// Compute every prompt anew instead of finding what begins like an earlier one.
     #[arg(long)]
@@ -229,11 +246,18 @@ pub struct BenchFlags {
 }
 
 /// A time with its unit: a bare number would be taken for seconds by some and for milliseconds by others.
-fn itl_target(text: &str) -> Result<Span, String> {
+fn span_or_zero(text: &str) -> Result<Span, String> {
     match text.ends_with(|last: char| last.is_ascii_digit()) && text != "0" {
-        true => Err(format!("{text:?} has no unit; write it like 100ms, or 0 for no limit")),
+        true => Err(format!("{text:?} has no unit; write it like 100ms or 10s, or 0 for no limit")),
         false => text.parse(),
     }
+}
+
+fn tenant_weight(text: &str) -> Result<(String, u32), String> {
+    let wrong = || format!("{text:?} is not of the form TENANT=WEIGHT, with a weight of at least 1");
+    let (tenant, weight) = text.rsplit_once('=').ok_or_else(wrong)?;
+    let weight = weight.parse().ok().filter(|weight| *weight >= 1).ok_or_else(wrong)?;
+    Ok((tenant.to_owned(), weight))
 }
 
 /// An endpoint, by name.

@@ -11,6 +11,7 @@ use api::drain::{Drain, Phase};
 use api::prompt::ModelText;
 use api::{Answers, App, Backend, BackendState, Served, server};
 use engine::{CpuExecutor, Engine, Handle, Limits, Outputs};
+use hyper::header::HeaderName;
 use kernels::{KvDtype, Precision};
 use ledger::StepRecord;
 use models::{Gguf, KvCache, LoadOptions, Model};
@@ -62,7 +63,8 @@ impl Server {
         };
         let config =
             server::Config { drain_limit: Duration::from_secs(flags.drain_timeout), ..Default::default() };
-        Server::serve(listener, loaded, Edge { names, keys: flags.api_keys.clone(), keepalive, config })
+        let (keys, tenant_header) = (flags.api_keys.clone(), flags.tenant_header.clone());
+        Server::serve(listener, loaded, Edge { names, keys, tenant_header, keepalive, config })
     }
 
     /// Loads the model and serves it to this process, on a free loopback port.
@@ -74,7 +76,13 @@ impl Server {
         Server::serve(
             listener,
             loaded,
-            Edge { names, keys: Vec::new(), keepalive, config: server::Config::default() },
+            Edge {
+                names,
+                keys: Vec::new(),
+                tenant_header: None,
+                keepalive,
+                config: server::Config::default(),
+            },
         )
     }
 
@@ -93,6 +101,7 @@ impl Server {
         };
         let app = App {
             keys: edge.keys,
+            tenant_header: edge.tenant_header,
             loopback: address.ip().is_loopback(),
             keepalive: edge.keepalive,
             drain: drain.clone(),
@@ -131,6 +140,7 @@ impl Server {
 struct Edge {
     names: Vec<String>,
     keys: Vec<String>,
+    tenant_header: Option<HeaderName>,
     keepalive: Duration,
     config: server::Config,
 }
@@ -207,15 +217,20 @@ fn limits(flags: &EngineFlags, model: &Model, text: &ModelText, dtype: KvDtype) 
         );
     }
     let vocabulary = text.tokenizer.vocabulary().len().min(config.vocabulary);
+    let defaults = Limits::new(blocks, context, vocabulary);
     Ok(Limits {
         max_num_seqs: flags.max_num_seqs,
         max_num_batched_tokens: flags.max_num_batched_tokens,
         prefill_chunk_max: flags.max_num_batched_tokens,
         block_tokens: BLOCK_TOKENS,
         queue_max: flags.max_queue,
+        queue_tokens_max: flags.max_queue_tokens.unwrap_or(defaults.queue_tokens_max),
+        prompt_share_percent: usize::from(flags.prompt_share),
+        aging_ns: u64::try_from(flags.priority_aging.0.as_nanos()).unwrap_or(u64::MAX),
+        tenant_weights: flags.tenant_weights.iter().cloned().collect(),
         itl_target_ns: u64::try_from(flags.itl_target.0.as_nanos()).unwrap_or(u64::MAX),
         prefix_caching: !flags.no_prefix_caching,
-        ..Limits::new(blocks, context, vocabulary)
+        ..defaults
     })
 }
 
@@ -242,6 +257,7 @@ impl Backend for LocalBackend {
             waiting: state.waiting,
             blocks_free: state.blocks_free,
             blocks_cached: state.blocks_cached,
+            waiting_tokens: state.waiting_tokens,
             blocks_total: state.blocks_total,
             prompt_tokens: state.prompt_tokens,
             cached_tokens: state.cached_tokens,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::{Message, Refusal, RequestId, Sampling, TokenId, Tool};
+use crate::{Message, Refusal, RequestId, Sampling, Terms, TokenId, Tool};
 
 /// What the model is given.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,8 @@ pub struct Request {
     pub sampling: Sampling,
     /// Computed blocks are shared only with requests of the same salt.
     pub cache_salt: Option<Arc<str>>,
+    /// The deadline counts from the request's first byte; the tenant is not in the body.
+    pub terms: Terms,
     /// Strings that end the answer; none is empty.
     pub stop: Vec<String>,
     /// Completions only: the answer begins with the prompt.

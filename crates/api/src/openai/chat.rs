@@ -31,6 +31,7 @@ pub fn parse(id: RequestId, body: &[u8], limits: &Limits) -> Result<Request, Ref
     shared::check_ranges(&sampling)?;
     let stop = shared::stop(&mut fields, limits)?;
     let cache_salt = shared::cache_salt(&mut fields)?;
+    let terms = shared::terms(&mut fields)?;
 
     let streaming = shared::streaming(&mut fields, &mut ignored)?;
     let include_lifecycle = fields.boolean("include_lifecycle")?.unwrap_or(false);
@@ -45,6 +46,7 @@ pub fn parse(id: RequestId, body: &[u8], limits: &Limits) -> Result<Request, Ref
         n,
         sampling,
         cache_salt,
+        terms,
         stop,
         echo: false,
         stream: streaming.stream,

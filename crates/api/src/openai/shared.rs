@@ -4,8 +4,9 @@
 //! and then the account lists it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use protocol::{Limits, Refusal, Sampling, TokenId};
+use protocol::{Limits, PRIORITIES, Refusal, Sampling, Terms, TokenId};
 use serde_json::Value;
 
 use crate::fields::{Fields, wrong};
@@ -176,6 +177,24 @@ pub fn cache_salt(fields: &mut Fields) -> Result<Option<Arc<str>>, Refusal> {
         }
         salt => Ok(salt.map(Arc::from)),
     }
+}
+
+/// `priority`, by vLLM's name and sense, and `ttft_deadline_ms`, which is ours.
+pub fn terms(fields: &mut Fields) -> Result<Terms, Refusal> {
+    let priority = fields.integer("priority")?.unwrap_or(0);
+    let Some(class) = i8::try_from(priority).ok().filter(|class| PRIORITIES.contains(class)) else {
+        let (first, last) = (PRIORITIES.start(), PRIORITIES.end());
+        let message =
+            format!("is {priority}; classes go from {first} (served first) to {last}, with 0 as usual");
+        return Err(Refusal::invalid("priority", message));
+    };
+    let within = fields.count("ttft_deadline_ms")?;
+    if within == Some(0) {
+        let message = "is 0; give the milliseconds within which the first token must come, or leave it out";
+        return Err(Refusal::invalid("ttft_deadline_ms", message));
+    }
+    let first_token_within = within.map(|ms| Duration::from_millis(ms as u64));
+    Ok(Terms { priority: class, tenant: None, first_token_within })
 }
 
 /// `stream` and `stream_options`. Unread options are added to `ignored`.
