@@ -84,8 +84,12 @@ fn record(app: &App, life: Life, end: End, last_byte: Ns) {
             life.close(Outcome::Refused, fault.status().as_u16(), Some(fault.to_string()), last_byte)
         }
         End::Failed(refusal) => {
+            let outcome = match refusal.kind {
+                RefusalKind::Deadline => Outcome::Refused,
+                _ => Outcome::Failed,
+            };
             let fault = Fault::from(refusal);
-            life.close(Outcome::Failed, fault.status().as_u16(), Some(fault.to_string()), last_byte)
+            life.close(outcome, fault.status().as_u16(), Some(fault.to_string()), last_byte)
         }
         End::Gone => life.close(Outcome::CancelledByClient, CLIENT_GONE, None, last_byte),
     };
@@ -137,6 +141,11 @@ async fn prepare(
     }
     life.enter(Stage::Handoff);
     life.fork(prompts.len() * request.n);
+    // What one tenant has computed no other one finds, whatever salt it sends.
+    if let Some(tenant) = &tenant {
+        let salt = request.cache_salt.as_deref().unwrap_or_default();
+        request.cache_salt = Some(format!("{tenant}\0{salt}").into());
+    }
     request.terms.tenant = tenant;
     if let Some(within) = &mut request.terms.first_token_within {
         *within = within.saturating_sub(life.age());

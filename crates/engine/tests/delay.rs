@@ -42,13 +42,19 @@ fn one_request() {
     let mut limits = Limits::new(6, 48, 64);
     (limits.block_tokens, limits.prefill_chunk_max, limits.growth_blocks) = (8, 6, 0);
     let of_executor = limits.clone();
-    let handle =
-        Engine::start(move || FakeExecutor::new(&of_executor, VirtualClock::default()), limits).unwrap();
+    // The engine begins when everything has been submitted: the fake model is too quick for two to meet by chance.
+    let (begin, began) = std::sync::mpsc::channel::<()>();
+    let make = move || {
+        let _ = began.recv();
+        FakeExecutor::new(&of_executor, VirtualClock::default())
+    };
+    let handle = Engine::start(make, limits).unwrap();
     let preempted = std::env::var("ENGINE_TEST_PREEMPTED").is_ok();
     // Together they need more blocks than there are; the second gives way.
     let other = preempted.then(|| handle.submit(submission(1, 12, 30)).unwrap());
     let opened = ledger::now_ns();
     let outputs = handle.submit(submission(2, 12, if preempted { 20 } else { 3 })).unwrap();
+    begin.send(()).unwrap();
     let account = charged(outputs, opened);
     drop(other);
     for charge in account.stages() {

@@ -157,6 +157,32 @@ fn requests_that_come_together_compute_their_common_beginning_once() {
     }
 }
 
+/// F61: lengths around whole blocks, each twice, then each as the beginning of a longer one.
+#[test]
+fn every_length_around_whole_blocks_is_found_again_but_for_its_last_token() {
+    for architecture in ["llama", "gemma3"] {
+        let mut random = Random(24);
+        let mut anew = House::new(architecture, Precision::Fast, false);
+        let mut house = House::new(architecture, Precision::Fast, true);
+        let vocabulary = house.handle.limits().vocabulary;
+        for length in (1..=5 * BLOCK_TOKENS + 1).filter(|length| (length + 1) % BLOCK_TOKENS < 3) {
+            // Nothing but its own first turn is found: prompts differ in their first token's block.
+            let longer = prompts(&mut random, vocabulary, length + 7, 1).remove(0);
+            let prompt = &longer[..length];
+            let expected = anew.answer(prompt, None).tokens;
+            let found = |length: usize| (length - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+            for (turn, cached) in [0, found(length)].into_iter().enumerate() {
+                let answer = house.answer(prompt, None);
+                assert_eq!(answer.tokens, expected, "{architecture}, {length} tokens, turn {turn}");
+                assert_eq!(answer.cached, cached, "{architecture}, {length} tokens, turn {turn}");
+            }
+            let answer = house.answer(&longer, None);
+            assert_eq!(answer.tokens, anew.answer(&longer, None).tokens, "{architecture}, {length} and 7");
+            assert_eq!(answer.cached, length / BLOCK_TOKENS * BLOCK_TOKENS, "{architecture}, {length} and 7");
+        }
+    }
+}
+
 /// With an exact path the next turn of a conversation is the same, too, where it goes on from what was generated.
 #[test]
 fn a_conversation_goes_on_from_its_own_answers() {

@@ -9,4 +9,5 @@ mod bounds;
 mod delays;
 mod departures;
 mod neighbours;
+mod sharing;
 mod shutdown;
