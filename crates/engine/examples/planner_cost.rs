@@ -50,6 +50,7 @@ fn situation(limits: &Limits, prefilling: bool, computed: usize) -> Situation {
         known: 500 + index,
         look: Look { next: Some((RUNNING + index) as u64), ..Look::default() },
         preempted: false,
+        rank: 0,
         headroom: 0,
         bypassed: 0,
         outbox_full: false,

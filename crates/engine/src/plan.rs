@@ -48,6 +48,8 @@ pub struct WaitingView {
     pub look: Look,
     /// It ran before and lost its blocks.
     pub preempted: bool,
+    /// The class that it counts as.
+    pub rank: i8,
     /// Blocks that must be free beyond its own while others run, since it lost what it had before.
     pub headroom: usize,
     /// How many later ones were admitted while it waited for blocks.
@@ -262,6 +264,7 @@ impl<'a> Planner<'a> {
         // Whoever waits for blocks, and how often it may still be passed. A victim of this very step cannot be at all.
         let victim = self.plan.preempt.first().map(|victim| self.situation.running[victim.running].request);
         let mut blocked = victim.map(|victim| (victim, 0));
+        let mut blocker_rank = i8::MAX;
         for (index, waiting) in self.situation.waiting.iter().enumerate() {
             let blocks = self.limits.blocks_for(waiting.known + 1) - waiting.look.blocks;
             let taken = blocks + waiting.look.idle;
@@ -278,11 +281,15 @@ impl<'a> Planner<'a> {
             } else if self.chunk(found, waiting.known) == 0 {
                 self.no_room()
             } else if let Some((next, 0)) = blocked {
-                Cause::Behind { ahead, next }
+                match blocker_rank < waiting.rank {
+                    true => Cause::HigherPriority { behind: next },
+                    false => Cause::Behind { ahead, next },
+                }
             } else if needed > self.free {
                 let passes = self.passes(waiting);
                 if blocked.is_none_or(|(_, fewest)| passes < fewest) {
                     blocked = Some((waiting.request, passes));
+                    blocker_rank = waiting.rank;
                 }
                 self.no_free_blocks(needed, None)
             } else {

@@ -149,6 +149,7 @@ impl Sequence {
             known: self.tokens.len(),
             look: self.look,
             preempted: self.preemptions > 0,
+            rank: self.rank,
             headroom: self.headroom(limits),
             bypassed: self.bypassed,
             outbox_full: self.outbox.is_full(),

@@ -47,6 +47,7 @@ fn waiting(request: u64, known: usize) -> WaitingView {
         known,
         look,
         preempted: false,
+        rank: 0,
         headroom: 0,
         bypassed: 0,
         outbox_full: false,
@@ -77,6 +78,7 @@ fn check(situation: &Situation, expected: &str) {
             Cause::BatchFull { .. } => "seats",
             Cause::TokenBudget { .. } => "budget",
             Cause::Behind { .. } => "behind",
+            Cause::HigherPriority { .. } => "class",
             Cause::SamePrefix { .. } => "prefix",
             Cause::StepTime { .. } => "time",
             Cause::ClientSlow => "slow",
@@ -135,6 +137,17 @@ fn small_ones_pass_a_big_one_only_so_often() {
     check(&situation(running.clone(), queue(big)), "r0:1, w1:2, w0 blocks, w2 behind, w3 behind, w4 behind");
     big.bypassed = 3;
     check(&situation(running, queue(big)), "r0:1, w0 blocks, w1 behind, w2 behind, w3 behind, w4 behind");
+}
+
+#[test]
+fn who_waits_behind_a_better_class_is_told_so() {
+    let mut big = WaitingView { rank: -1, ..waiting(2, 130) };
+    big.bypassed = 3;
+    let same = WaitingView { rank: -1, ..waiting(3, 2) };
+    check(
+        &situation(vec![decoding(1, 85)], vec![big, same, waiting(4, 2)]),
+        "r0:1, w0 blocks, w1 behind, w2 class",
+    );
 }
 
 #[test]
@@ -327,6 +340,7 @@ fn any_situation(dice: &mut Dice, limits: &Limits) -> Situation {
             known,
             look,
             preempted: index < preempted,
+            rank: index as i8 / 3,
             headroom: if index < preempted { dice.between(0, 8) } else { 0 },
             bypassed: dice.between(0, limits.bypass_max),
             outbox_full: index < preempted && dice.chance(0.3),

@@ -145,6 +145,17 @@ impl Oracle<'_> {
             (Place::Waiting(index), Cause::Behind { ahead, next }) => {
                 self.others_go_first(index, *ahead, *next)
             }
+            (Place::Waiting(index), Cause::HigherPriority { behind }) => {
+                let blockers = self.situation.waiting[..index].iter();
+                let better = |blocker: &WaitingView| {
+                    blocker.request == *behind && blocker.rank < self.situation.waiting[index].rank
+                };
+                ensure(blockers.clone().any(better), "who is before it is of a better class")?;
+                let left_out = self.plan.left_out.iter();
+                let ahead =
+                    left_out.filter(|(place, _)| matches!(place, Place::Waiting(other) if *other < index));
+                self.others_go_first(index, ahead.count() + self.preempted_for_blocks(), *behind)
+            }
             _ => Err("nobody waits there for that".into()),
         }
     }
