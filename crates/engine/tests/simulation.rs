@@ -1,8 +1,8 @@
-//! The whole engine over a fake model, more than a hundred thousand steps, from seeds. Every step's plan goes to the
+//! The whole engine over a fake model, more than a million steps, from seeds. Every step's plan goes to the
 //! oracle, every block is accounted for, every request ends, and every answer is the one it would be alone.
 
 use engine::Limits;
-use engine::simulate::{Report, Scenario};
+use engine::simulate::{Dice, Report, Scenario};
 
 fn scenario(seed: u64, change: impl FnOnce(&mut Scenario)) -> Scenario {
     let mut limits = Limits::new(64, 400, 24);
@@ -38,7 +38,7 @@ fn check(scenario: &Scenario) -> Report {
         submitted,
         "every request that was taken on has ended"
     );
-    assert!(submitted > 100, "the scenario is not empty");
+    assert!(submitted > 100, "the scenario is not empty: {report:?}");
     report
 }
 
@@ -150,6 +150,48 @@ fn classes_tenants_and_deadlines_starve_nobody() {
         scenario.prompt_max = 70;
     }));
     assert!(report.preemptions > 100, "{report:?}");
+}
+
+/// Limits and traffic of every kind, from one seed.
+#[test]
+fn a_million_steps_of_any_kind() {
+    const RUNS: u64 = 50;
+    const THREADS: u64 = 2;
+    let any = |seed: u64| {
+        scenario(1_000 + seed, |scenario| {
+            let mut dice = Dice::new(seed);
+            let limits = &mut scenario.limits;
+            limits.max_num_seqs = dice.between(1, 16);
+            limits.max_num_batched_tokens = limits.max_num_seqs + dice.between(1, 100);
+            limits.prefill_chunk_max = dice.between(1, 100);
+            limits.prefill_chunk_min = dice.between(1, 16);
+            limits.prompt_share_percent = dice.between(1, 100);
+            limits.blocks = dice.between(12, 300);
+            limits.growth_blocks = dice.between(0, 2);
+            limits.bypass_max = dice.between(0, 10);
+            limits.outbox_max = dice.between(1, 8);
+            limits.queue_max = dice.between(1, 60);
+            limits.queue_tokens_max = dice.between(10, 10_000);
+            limits.aging_ns = [0, 5_000_000, 100_000_000][dice.between(0, 2)];
+            limits.itl_target_ns = [0, 1_200_000, 3_000_000][dice.between(0, 2)];
+            limits.prefix_caching = dice.chance(0.8);
+            scenario.arrival_chance = dice.between(1, 90) as f64 / 100.0;
+            scenario.prompt_max = dice.between(2, 350).min(limits.pool_tokens() - 1);
+            scenario.answer_max = dice.between(1, 120);
+            scenario.leave_chance = dice.between(0, 20) as f64 / 100.0;
+            scenario.slow_share = dice.between(0, 50) as f64 / 100.0;
+            scenario.alike = dice.between(0, 100) as f64 / 100.0;
+            scenario.terms = dice.chance(0.7);
+        })
+    };
+    let steps: u64 = std::thread::scope(|scope| {
+        let run = |first: u64| {
+            (first..RUNS).step_by(THREADS as usize).map(|seed| check(&any(seed)).steps).sum::<u64>()
+        };
+        let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || run(first))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(steps >= 1_000_000, "{steps} steps");
 }
 
 #[test]
