@@ -133,7 +133,7 @@ pub struct Tokens {
     pub output: Option<u32>,
     /// A part of `output`.
     pub reasoning: Option<u32>,
-    /// Tokens counted chunk by chunk.
+    /// Tokens counted chunk by chunk, and those behind the last chunk that the server told of.
     pub counted: u32,
     pub source: CountSource,
 }

@@ -184,7 +184,7 @@ fn llama_counts_come_from_timings_where_usage_is_missing() {
 
 #[test]
 fn vllm_metrics_are_queue_prefill_and_decode_and_running_usage_counts_frames() {
-    let (frames, read) = replay("vllm", "vllm/chat.sse");
+    let (frames, read) = replay("vllm", "vllm-documented/chat.sse");
     let (reasoning, answer) = ((Channel::Reasoning, Some(2)), (Channel::Answer, Some(2)));
     assert_eq!(token_frames(&frames), [reasoning, reasoning, answer, answer]);
     assert_eq!(read.server.to_first_token, [(Stage::Queue, 12_300_000), (Stage::Prefill, 85_200_000)]);
@@ -195,9 +195,39 @@ fn vllm_metrics_are_queue_prefill_and_decode_and_running_usage_counts_frames() {
         (Some(19), Some(16), Some(8), Some(4))
     );
     assert_eq!((tokens.source, read.text.as_str()), (CountSource::Server, "Red, green"));
-    let (frames, read) = replay("vllm", "vllm/chat.json");
+    let (frames, read) = replay("vllm", "vllm-documented/chat.json");
     assert_eq!(token_frames(&frames), [(Channel::Answer, Some(4))]);
     assert_eq!(of(&read.server.to_first_token, Stage::Queue), Some(500_000));
+}
+
+/// The recorded model's answers are bytes of no character, so most frames have no text; its running usage counts them all the same.
+#[test]
+fn vllm_as_recorded_tells_its_stages_and_counts() {
+    let check = |file: &str, prompt: u32, output: u32, finish: &str| {
+        let (frames, read) = replay("vllm", file);
+        let counted: u32 = token_frames(&frames).iter().map(|(_, tokens)| tokens.unwrap()).sum();
+        assert_eq!(counted + read.tokens.counted, output, "{file}: {frames:?}");
+        assert_eq!((read.tokens.prompt, read.tokens.output), (Some(prompt), Some(output)), "{file}");
+        assert_eq!(read.finish_reason.as_deref(), Some(finish), "{file}");
+        (read.server.to_first_token, read.server.after_it)
+    };
+    let (to_first, after) = check("vllm/chat.json", 62, 6, "length");
+    assert_eq!(to_first, [(Stage::Queue, 30_355), (Stage::Prefill, 8_627_820)]);
+    assert_eq!(after, [(Stage::Decode, 14_720_896)]);
+    let (to_first, _) = check("vllm/chat.sse", 62, 6, "length");
+    assert_eq!(to_first.len(), 2);
+    check("vllm/completions.json", 9, 5, "length");
+    let (to_first, _) = check("vllm/completions.sse", 4, 5, "length");
+    assert_eq!(to_first, [(Stage::Queue, 24_366), (Stage::Prefill, 5_732_531)]);
+}
+
+#[test]
+fn vllm_totals_as_recorded_are_of_the_four_calls_in_between() {
+    let (before, after) = (fixture("vllm/metrics-before.txt"), fixture("vllm/metrics-after.txt"));
+    let means = totals::between("vllm", &before, &after).unwrap();
+    assert_eq!(means.requests, 4);
+    assert_eq!(means.stages.len(), 3);
+    assert!(ns(&means.stages) > 10_000_000 && ns(&means.stages) < 60_000_000, "{:?}", means.stages);
 }
 
 #[test]
@@ -211,7 +241,8 @@ fn vllm_null_metrics_are_absent() {
 
 #[test]
 fn vllm_totals_are_means_over_the_requests_in_between() {
-    let (before, after) = (fixture("vllm/metrics-before.txt"), fixture("vllm/metrics-after.txt"));
+    let (before, after) =
+        (fixture("vllm-documented/metrics-before.txt"), fixture("vllm-documented/metrics-after.txt"));
     let means = totals::between("vllm", &before, &after).unwrap();
     assert_eq!(means.requests, 8);
     assert_eq!(
@@ -371,8 +402,12 @@ fn no_value_anywhere_in_an_answer_makes_a_reader_panic() {
         json!([[]]),
         json!({"": 0}),
     ];
-    let files =
-        ["firstlight/held-back.sse", "llama-server/completions.sse", "vllm/chat.sse", "sglang/chat.json"];
+    let files = [
+        "firstlight/held-back.sse",
+        "llama-server/completions.sse",
+        "vllm-documented/chat.sse",
+        "sglang/chat.json",
+    ];
     for (file, kind) in files.into_iter().zip(["firstlight", "llama.cpp", "vllm", "sglang"]) {
         let text = fixture(file);
         for line in
@@ -527,11 +562,10 @@ fn each_kind_is_known_by_other_signs_where_the_cards_are_closed_or_renamed() {
     let closed = ("/v1/models", 401, String::new());
     check_kind(std::slice::from_ref(&closed), Some("llama.cpp"), "llama.cpp");
     check_kind(&[closed.clone(), ("/props", 200, fixture("llama-server/props.json"))], None, "llama.cpp");
-    check_kind(
-        &[closed.clone(), ("/get_model_info", 200, fixture("sglang/get_model_info.json"))],
-        None,
-        "sglang",
-    );
+    for path in ["/model_info", "/get_model_info"] {
+        let info = (path, 200, fixture("sglang/get_model_info.json"));
+        check_kind(&[closed.clone(), info], None, "sglang");
+    }
     let version = ("/version", 200, json!({"version": "0.32.0"}).to_string());
     let renamed = fixture("vllm/models.json").replace("\"owned_by\":\"vllm\"", "\"owned_by\":\"us\"");
     check_kind(&[("/v1/models", 200, renamed), version.clone()], None, "vllm");

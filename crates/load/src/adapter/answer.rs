@@ -22,8 +22,10 @@ pub(super) struct Answer {
     request_id: Option<String>,
     usage: Usage,
     counter: Counter,
-    /// Tokens of frames whose text came later.
+    /// Listed tokens of frames whose text came later, or never.
     held: u32,
+    /// The same by the running count, since the last frame with text.
+    silent: u32,
     /// How many frames carried tokens, and how many of them said how many.
     frames: usize,
     counted: usize,
@@ -42,6 +44,15 @@ enum Counter {
 }
 
 impl Counter {
+    /// The tokens that `now` is beyond the count after the last frame with text.
+    fn since(&self, now: Option<u32>) -> Option<u32> {
+        match self {
+            Counter::Unknown => now,
+            Counter::At(before) => Some(now?.saturating_sub(*before)),
+            Counter::Absent => None,
+        }
+    }
+
     /// The tokens since the last frame.
     fn step(&mut self, now: Option<u32>) -> Option<u32> {
         let before = match self {
@@ -118,8 +129,12 @@ impl Answer {
         let Some(channel) = channel else {
             // Ids whose text is held back until a character is whole belong to the frame that brings it.
             self.held += listed.unwrap_or(0);
+            if empty == Frame::Empty {
+                self.silent = self.counter.since(counter).unwrap_or(self.silent);
+            }
             return empty;
         };
+        self.silent = 0;
         let stepped = self.counter.step(counter);
         let tokens = listed.map(|tokens| tokens + std::mem::take(&mut self.held)).or(stepped);
         self.frames += 1;
@@ -146,7 +161,7 @@ impl Answer {
             cached: self.usage.cached(),
             output: self.usage.completion_tokens,
             reasoning: self.usage.reasoning(),
-            counted: 0,
+            counted: self.held.max(self.silent),
             source,
         };
         Read {

@@ -4,7 +4,8 @@
 use serde_json::Value;
 
 /// Paths to GET behind the target's base path, all of them; a probe that fails is an answer too.
-pub const PROBES: [&str; 5] = ["/v1/models", "/props", "/get_model_info", "/version", "/health"];
+pub const PROBES: [&str; 6] =
+    ["/v1/models", "/props", "/model_info", "/get_model_info", "/version", "/health"];
 
 /// What came back for one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +65,11 @@ fn kind(answers: &[Probed], models: &[Value]) -> (&'static str, String) {
     if found(answers, "/props").is_some_and(|body| body.get("default_generation_settings").is_some()) {
         return ("llama.cpp", "/props has default_generation_settings".to_owned());
     }
-    if found(answers, "/get_model_info").is_some_and(|body| body.get("is_generation").is_some()) {
-        return ("sglang", "/get_model_info has is_generation".to_owned());
+    // The second one is its older name.
+    for path in ["/model_info", "/get_model_info"] {
+        if found(answers, path).is_some_and(|body| body.get("is_generation").is_some()) {
+            return ("sglang", format!("{path} has is_generation"));
+        }
     }
     // Many servers have a version; only vLLM's own model cards carry this together with it.
     let version =

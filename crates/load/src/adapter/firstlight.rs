@@ -65,9 +65,10 @@ impl AnswerReader for Reader {
         let server = self.lifecycle.as_ref().map_or_else(no_account, Lifecycle::account);
         let mut read = self.answer.end(server);
         if let Some(lifecycle) = self.lifecycle.filter(|_| self.stream)
-            && let Some(tokens) = lifecycle.tokens_of_frames(frames)
+            && let Some((tokens, silent)) = lifecycle.tokens_of_frames(frames)
         {
             read.tokens.source = CountSource::Server;
+            read.tokens.counted = silent;
             read.frame_tokens = Some(tokens);
         }
         read
@@ -149,15 +150,13 @@ impl Lifecycle {
         }
     }
 
-    /// Tokens by frame, if the deliveries are those of the frames that the client saw.
-    fn tokens_of_frames(&self, frames: usize) -> Option<Vec<u32>> {
+    /// Tokens by frame, and those without text behind them, if the deliveries are those of the frames that the client saw.
+    fn tokens_of_frames(&self, frames: usize) -> Option<(Vec<u32>, u32)> {
         let mut tokens: Vec<u32> =
             self.tokens.iter().map(|unit| unit.tokens).filter(|tokens| *tokens > 0).collect();
         // A token without text, such as the end of the turn, is delivered by the frame of the finish reason.
-        if tokens.len() == frames + 1 {
-            tokens.pop();
-        }
-        (tokens.len() == frames && self.tokens_dropped == 0).then_some(tokens)
+        let silent = if tokens.len() == frames + 1 { tokens.pop() } else { None };
+        (tokens.len() == frames && self.tokens_dropped == 0).then_some((tokens, silent.unwrap_or(0)))
     }
 }
 

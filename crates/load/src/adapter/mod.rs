@@ -168,7 +168,8 @@ pub struct Read {
     /// The answer's text, for later turns of its session.
     pub text: String,
     pub finish_reason: Option<String>,
-    /// Counts as the server gives them; the client adds its own.
+    /// Counts as the server gives them. `counted` has the tokens that came behind the last text, such as the end of the turn; the
+    /// client adds those of the frames.
     pub tokens: Tokens,
     pub server: ServerAccount,
     /// The server's id of the request.

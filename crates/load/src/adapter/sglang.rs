@@ -1,6 +1,6 @@
 //! SGLang. A whole chat answer brings `meta_info` when asked (`return_meta_info`); streamed ones are refused with that
 //! field, so a stream's stages are opaque and only [`super::totals`] of the whole run are to be had from `/metrics`. Fields
-//! and meanings after SGLang's `python/sglang/srt/observability/req_time_stats.py` (commit 00ce49e05) and
+//! and meanings after SGLang's `python/sglang/srt/observability/req_time_stats.py` (0.5.23) and
 //! `srt/entrypoints/openai/serving_chat.py`.
 //!
 //! Moments in `meta_info` are of the server's own wall clock; only differences between them are taken.

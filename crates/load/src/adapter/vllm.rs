@@ -1,6 +1,6 @@
 //! vLLM. Started with `--enable-per-request-metrics` it ends an answer with `metrics`; without, the request's stages are
 //! opaque and only [`super::totals`] of the whole run are to be had from its `/metrics`. Fields and meanings after vLLM's
-//! `docs/features/per_request_metrics.md` (commit 0377ba9ad). Its running usage (`continuous_usage_stats`) says how many
+//! `docs/features/per_request_metrics.md` (commit 0377ba9ad), as 0.32.0 sends them. Its running usage (`continuous_usage_stats`) says how many
 //! tokens each frame carries.
 
 use ledger::Stage;

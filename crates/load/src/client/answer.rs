@@ -172,7 +172,7 @@ fn told(frame_tokens: Option<&[u32]>, chunks: &mut [Chunk]) -> bool {
 /// Settles how many tokens each chunk carried. Usage knows how many there were in all; what it has beyond one a chunk is
 /// dealt to the chunks in order, as evenly as whole numbers allow.
 fn counted(mut tokens: Tokens, chunks: &mut [Chunk], uncounted: bool) -> Tokens {
-    tokens.counted = chunks.iter().map(|chunk| chunk.tokens).sum();
+    tokens.counted += chunks.iter().map(|chunk| chunk.tokens).sum::<u32>();
     tokens.source = match (uncounted, tokens.output) {
         (false, _) if !chunks.is_empty() => CountSource::Server,
         (_, Some(output)) if output > tokens.counted && !chunks.is_empty() => {
@@ -207,6 +207,14 @@ mod tests {
         let tokens = counted(Tokens { output: Some(8), ..Tokens::default() }, &mut chunks, true);
         assert_eq!(chunks.iter().map(|chunk| chunk.tokens).collect::<Vec<_>>(), [2, 3, 3]);
         assert_eq!((tokens.counted, tokens.source), (3, CountSource::Usage));
+    }
+
+    #[test]
+    fn tokens_that_came_without_text_count_too() {
+        let mut chunks = vec![Chunk { at_ns: 0, tokens: 1, channel: Channel::Answer }; 3];
+        let read = Tokens { output: Some(4), counted: 1, ..Tokens::default() };
+        let tokens = counted(read, &mut chunks, false);
+        assert_eq!((tokens.counted, tokens.source), (4, CountSource::Server));
     }
 
     #[test]
