@@ -88,9 +88,9 @@ pub struct EngineFlags {
     /// A tenant's weight in the sharing of the service, as TENANT=WEIGHT; may be given several times [default: 1 each].
     #[arg(long = "tenant-weight", value_name = "TENANT=WEIGHT", value_parser = tenant_weight)]
     pub tenant_weights: Vec<(String, u32)>,
-    /// Memory for the KV cache, such as 512MiB or 4GiB.
-    #[arg(long, default_value = "2GiB", value_name = "BYTES")]
-    pub kv_memory: ByteSize,
+    /// Memory for the KV cache, such as 512MiB or 4GiB [default: half of what is free beside the weights].
+    #[arg(long, value_name = "BYTES")]
+    pub kv_memory: Option<ByteSize>,
     /// Time between two tokens of a running answer that prompts computed beside it may cost, such as 100ms: engine steps are
     /// kept that short (or half as long again as the answers alone, if that is longer). 0 sets no limit.
     #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = span_or_zero)]

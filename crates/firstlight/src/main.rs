@@ -9,6 +9,7 @@ mod bytesize;
 mod chat;
 mod client;
 mod flags;
+mod memory;
 mod model;
 mod serve;
 mod signals;

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::bytesize::ByteSize;
 use crate::flags::{EngineFlags, ServeFlags};
+use crate::memory;
 use crate::model::{Present, loading_bar, present};
 use crate::vocabulary;
 
@@ -198,22 +199,33 @@ fn limits(flags: &EngineFlags, model: &Model, text: &ModelText, dtype: KvDtype) 
         bail!("--max-model-len {context} is more than the model's own context of {} tokens", config.context);
     }
     let block_bytes = models::kv::bytes_per_token(config, dtype) * BLOCK_TOKENS;
-    let affordable = usize::try_from(flags.kv_memory.0)? / block_bytes;
+    let free = memory::free();
+    let budget = flags.kv_memory.or(free.map(|free| ByteSize(free.0 / 2)));
+    let budget =
+        budget.context("the system does not say how much memory is free; say --kv-memory, such as 2GiB")?;
+    let affordable = usize::try_from(budget.0)? / block_bytes;
     // More than every sequence at its full length could use would never be touched.
     let useful = flags.max_num_seqs.saturating_mul(context.div_ceil(BLOCK_TOKENS) + 1);
     let blocks = affordable.min(useful);
     if blocks == 0 {
         bail!(
-            "--kv-memory {} holds no KV block of {}; raise it",
-            flags.kv_memory,
+            "{} of KV memory hold no KV block of {}; raise --kv-memory",
+            budget,
             ByteSize(block_bytes as u64)
+        );
+    }
+    let taken = ByteSize((blocks * block_bytes) as u64);
+    if let Some(free) = free.filter(|free| taken.0 > free.0) {
+        bail!(
+            "--kv-memory {budget}: {taken} of KV cache do not fit the {free} that are free beside the weights; lower it, or \
+             leave it out to take half of that"
         );
     }
     let pool = blocks * BLOCK_TOKENS;
     if flags.max_model_len.is_some_and(|wanted| wanted > pool) {
         bail!(
-            "--max-model-len {context} does not fit --kv-memory {}, which holds {pool} tokens",
-            flags.kv_memory
+            "--max-model-len {context} does not fit {budget} of KV memory, which hold {pool} tokens; raise \
+             --kv-memory"
         );
     }
     let vocabulary = text.tokenizer.vocabulary().len().min(config.vocabulary);
